@@ -1,0 +1,80 @@
+"""Run Inductor on one graph inside a scope of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._inductor import config as inductor_config
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.exc import InvalidCxxCompiler
+
+from torch_piecewise.config import Config
+from torch_piecewise.errors import CompilerMissing, UnsupportedSetting, UnsupportedTorch
+from torch_piecewise.plan.plan import Plan
+
+from . import facts, gate, scope
+from .versions import compiles_in_child_process
+
+Report = Callable[[Plan], None]
+
+
+def config_of(options: Mapping[str, object] | None, mode: str | None) -> Config:
+    """The checked options of one compile; raises OptionError."""
+    UnsupportedTorch.check(torch.__version__)
+    return Config.of(
+        options,
+        mode,
+        inductor_options=inductor_config.get_config_copy(),
+        inductor_types=inductor_config.get_type,
+        modes=tuple(torch._inductor.list_mode_options()),
+    )
+
+
+def compile_graph(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    config: Config,
+    report: Report | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph of Dynamo's; `report` hears the plan of each graph made from it.
+
+    A backward is compiled and reported when it is first needed. Raises UnsupportedSetting and
+    CompilerMissing; what Inductor raises passes through.
+    """
+    if compiles_in_child_process():
+        raise UnsupportedSetting.of(
+            "TORCHINDUCTOR_FX_COMPILE_MODE",
+            "SUBPROCESS",
+            "graphs are lowered in a process that has no scope of ours",
+            'unset it, or compile with backend="inductor"',
+        )
+    gate.install()
+
+    def inner(gm: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        with scope.entered(scope.Scope(config)):
+            result = compile_fx_inner(gm, inputs, **kwargs)
+        if report is not None:
+            report(plan_of(result, _kind(kwargs)))
+        return result
+
+    modes = torch._inductor.list_mode_options(config.mode) if config.mode else {}
+    try:
+        with scope.entered(scope.Scope(config)):
+            return compile_fx(
+                gm, example_inputs, inner_compile=inner, config_patches={**modes, **config.patches()}
+            )
+    except InvalidCxxCompiler as error:
+        raise CompilerMissing.of(inductor_config.cpp.cxx, error) from error
+
+
+def plan_of(compiled: Any, kind: str) -> Plan:
+    """The plan that an `OutputCode` of Inductor's carries in its source."""
+    return Plan(kind, facts.read(getattr(compiled, "source_code", None) or ""))
+
+
+def _kind(kwargs: Mapping[str, Any]) -> str:
+    if kwargs.get("is_backward"):
+        return "backward"
+    return "inference" if kwargs.get("is_inference") else "forward"

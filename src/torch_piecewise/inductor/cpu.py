@@ -1,0 +1,93 @@
+"""The CPU hook: Inductor's C++ scheduling, with each nest cut into its pieces.
+
+A nest that is cut becomes several loops side by side in the one kernel of its nest, each generated
+by Inductor from a body that the loop IR folded for its box. Everything else is Inductor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch._inductor import config as inductor_config
+from torch._inductor.codegen.cpp import CppScheduling, OuterLoopFusedSchedulerNode
+from torch._inductor.loop_body import LoopBody
+from torch._inductor.scheduler import SchedulerNode
+
+from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.plan.plan import Reason
+
+from . import facts, scope
+from .adapter import to_body
+from .planning import Cut, cut_nest, whole
+
+
+class PiecewiseScheduling(CppScheduling):
+    """`CppScheduling` for a compile of ours: overrides how one fused node becomes loops."""
+
+    def codegen_node(self, node: Any) -> None:
+        mine = scope.current()
+        if mine is None:  # the gate was passed when this scheduler was made
+            super().codegen_node(node)
+            return
+        if isinstance(node, OuterLoopFusedSchedulerNode):
+            reason = Reason(
+                "outer-fused", node.get_name(), "its loops share an outer loop; left to Inductor"
+            )
+            mine.nests.append(whole(node.get_nodes(), reason, in_ir=False))
+            super().codegen_node(node)
+            return
+        # Inductor may split a loop of its own first; doing so twice changes nothing
+        nodes = self.try_loop_split(node.get_nodes())
+        cut = cut_nest(nodes, mine.config)
+        mine.nests.append(cut.plan)
+        if not cut.pieces:
+            super().codegen_node(node)
+            return
+        self._codegen_pieces(nodes, cut)
+        if self._get_scheduled_num_args() > CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM:
+            self._set_flush_status(True)
+
+    def _codegen_pieces(self, nodes: Sequence[SchedulerNode], cut: Cut) -> None:
+        bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in cut.pieces]
+        group = self.kernel_group
+        for number, ((box, _), limited) in enumerate(zip(cut.pieces, bodies, strict=True)):
+            # the first piece decides which buffers are written in place; the others follow it
+            with _limited_to(nodes, limited), _inplace(number == 0):
+                kernel = self.kernel_proxy_cls(group)
+                kernel.codegen_nodes(nodes)
+            group.loops_code.writeline(_comment(number, len(bodies), box))
+            group.finalize_kernel(kernel, nodes if number == 0 else [])
+
+    def flush(self) -> None:
+        super().flush()
+        facts.write()
+
+
+def _comment(number: int, count: int, box: Box) -> str:
+    """Says which piece follows. No buffer names: equal kernels must stay equal text."""
+    return f"// piece {number + 1} of {count}: {box}"
+
+
+@contextmanager
+def _limited_to(nodes: Sequence[SchedulerNode], bodies: Sequence[LoopBody]) -> Iterator[None]:
+    """The nodes with the bodies of one piece, for the time of generating it."""
+    saved = [(n, n._body, n._sizes, n.group) for n in nodes]
+    try:
+        for node, body in zip(nodes, bodies, strict=True):
+            sizes = (tuple(body.sizes[0]), tuple(body.sizes[1]))
+            node._body, node._sizes, node.group = body, sizes, (node.group[0], sizes)
+        yield
+    finally:
+        for node, old_body, old_sizes, old_group in saved:
+            node._body, node._sizes, node.group = old_body, old_sizes, old_group
+
+
+@contextmanager
+def _inplace(allowed: bool) -> Iterator[None]:
+    if allowed:
+        yield
+        return
+    with inductor_config.patch(inplace_buffers=False):
+        yield

@@ -1,0 +1,46 @@
+"""What determines our code besides the options: this package's source, and the machine."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+from pathlib import Path
+
+import torch
+from torch._inductor import cpu_vec_isa
+
+import torch_piecewise
+
+
+@functools.cache
+def fingerprint() -> str:
+    """A digest over every source file of the package and the CPU that code is built for."""
+    digest = hashlib.sha256()
+    root = Path(torch_piecewise.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    digest.update(repr(machine()).encode())
+    return digest.hexdigest()
+
+
+@functools.cache
+def machine() -> tuple[str, ...]:
+    """The CPU as far as generated code depends on it (Inductor builds with -march=native)."""
+    return (
+        platform.machine(),
+        torch.backends.cpu.get_cpu_capability(),
+        *(str(isa) for isa in cpu_vec_isa.valid_vec_isa_list()),
+        _cpu_model(),
+    )
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    wanted = ("model name", "flags", "Features", "CPU part")
+    found = {line.partition(":")[0].strip(): line for line in lines if line.startswith(wanted)}
+    return "\n".join(found.values())

@@ -1,0 +1,116 @@
+"""From the scheduler nodes of one fused loop to its plan and its pieces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy
+import torch
+from torch._inductor.scheduler import BaseSchedulerNode, SchedulerNode
+
+from torch_piecewise.config import Config
+from torch_piecewise.loops import seams, text
+from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.loops.split import boxes, restrict
+from torch_piecewise.plan.choose import choose
+from torch_piecewise.plan.plan import AxisPlan, NestPlan, Piece, Reason, Seam
+
+from .adapter import NotInIR, to_nest
+from .versions import size_hint
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A nest's plan; `pieces` are the nests to generate, none where the nest stays whole."""
+
+    plan: NestPlan
+    pieces: tuple[tuple[Box, LoopNest], ...] = ()
+
+
+def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
+    """Find the seams of the nest that `nodes` make and decide about its pieces."""
+    try:
+        nest = to_nest(nodes)
+    except NotInIR as why:
+        return Cut(whole(nodes, Reason(why.code, nodes[0].get_name(), str(why)), in_ir=False))
+    search = seams.find(nest)
+    notes = tuple(Reason(n.code, nest.name, n.text) for n in search.notes)
+    found = tuple(Seam(str(s.axis), str(s.position), s.cause) for s in search.seams)
+    everything = Box(
+        tuple(a.symbol for a in nest.axes), tuple((sympy.S.Zero, a.size) for a in nest.axes)
+    )
+
+    def plan(pieces: Sequence[Box], reason: Reason) -> NestPlan:
+        return NestPlan(
+            name=nest.name,
+            axes=tuple(AxisPlan(a.name, str(a.size), a.reduce) for a in nest.axes),
+            seams=found,
+            pieces=tuple(_piece(nest, k, box) for k, box in enumerate(pieces)),
+            reason=reason,
+            notes=notes,
+            origins=origins(nodes),
+            text=text.show(nest),
+        )
+
+    count = math.prod(len(positions) + 1 for positions in search.cuts.values())
+    if count == 1:
+        code, why = ("left", notes[0].text) if notes else ("no-seams", "no seam on its axes")
+        return Cut(plan([everything], Reason(code, nest.name, why)))
+    if count > config.max_pieces:
+        why = f"{count} pieces at its seams, the cap is {config.max_pieces}"
+        reason = Reason("too-many-pieces", nest.name, why, "raise the option max_pieces")
+        return Cut(plan([everything], reason))
+    if config.split == "off":
+        return Cut(plan([everything], Reason("off", nest.name, "splitting is off")))
+    cut = tuple((box, restrict(nest, box)) for box in boxes(nest, search.cuts))
+    choice = choose(config.split, nest, [piece for _, piece in cut], _points)
+    if not choice.split:
+        return Cut(plan([everything], choice.reason))
+    return Cut(plan([box for box, _ in cut], choice.reason), cut)
+
+
+def whole(nodes: Sequence[BaseSchedulerNode], reason: Reason, in_ir: bool = True) -> NestPlan:
+    """The plan of a nest that is left to Inductor without a look at its body."""
+    _, (iterate, reduce) = nodes[0].group
+    axes = (
+        *(AxisPlan(f"i{k}", str(size)) for k, size in enumerate(iterate)),
+        *(AxisPlan(f"r{k}", str(size), True) for k, size in enumerate(reduce)),
+    )
+    name = nodes[0].get_name()
+    piece = Piece(f"{name}_0", tuple((a.name, "0", a.size) for a in axes))
+    return NestPlan(name, axes, (), (piece,), reason, (), origins(nodes), in_ir)
+
+
+def _piece(nest: LoopNest, number: int, box: Box) -> Piece:
+    ranges = zip(box.axes, box.ranges, strict=True)
+    return Piece(
+        f"{nest.name}_{number}",
+        tuple((str(axis), str(start), str(stop)) for axis, (start, stop) in ranges),
+    )
+
+
+def _points(nest: LoopNest) -> float:
+    return float(math.prod(size_hint(a.size) for a in nest.axes))
+
+
+def origins(nodes: Sequence[BaseSchedulerNode]) -> tuple[str, ...]:
+    """Names, in the graph that Dynamo gave, of the nodes that a nest computes."""
+    found: dict[str, None] = {}
+    for node in nodes:
+        for snode in node.get_nodes():
+            ir_node = getattr(snode, "node", None)
+            for fx in ir_node.get_origins() if ir_node is not None else ():
+                found.update(dict.fromkeys(_ancestors(fx)))
+    return tuple(sorted(found))
+
+
+def _ancestors(fx: torch.fx.Node) -> list[str]:
+    """The names of the nodes that passes made this one from, in Dynamo's graph."""
+    sources = fx.meta.get("from_node") or []
+    roots: list[str] = []
+    while sources:
+        roots = [s.name for s in sources]
+        sources = [deeper for s in sources for deeper in (s.from_node or [])]
+    return roots or [fx.name]

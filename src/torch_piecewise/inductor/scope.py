@@ -1,0 +1,43 @@
+"""Whether this code runs inside one of our own compiles, and what that compile wants.
+
+The context variable is set around `compile_fx` and again inside its `inner_compile`, since a
+backward is compiled later, in whichever thread asks for it. Everything else in the process sees
+None and gets Inductor as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from torch_piecewise.config import Config
+from torch_piecewise.plan.plan import NestPlan
+
+
+@dataclass
+class Scope:
+    """One compile of ours. `nests` collects the plans of the graph being lowered, in order."""
+
+    config: Config
+    nests: list[NestPlan] = field(default_factory=list)
+    written: int = 0  # how many of them the wrapper's source holds already
+
+
+_current: ContextVar[Scope | None] = ContextVar("torch_piecewise_scope", default=None)
+
+
+def current() -> Scope | None:
+    """The compile of ours that this thread is in, None outside."""
+    return _current.get()
+
+
+@contextmanager
+def entered(scope: Scope) -> Iterator[Scope]:
+    """Make `scope` the current one for the block."""
+    token = _current.set(scope)
+    try:
+        yield scope
+    finally:
+        _current.reset(token)

@@ -1,0 +1,23 @@
+"""Everything that differs between the torch versions that are supported (2.11 to 2.14)."""
+
+from __future__ import annotations
+
+import sympy
+from torch._inductor import compile_fx as _compile_fx
+from torch._inductor.virtualized import V
+
+
+def size_hint(expr: sympy.Expr, fallback: int = 8192) -> int:
+    """A likely value of a size, for estimates only (2.11 calls it `size_hint`)."""
+    sizevars = V.graph.sizevars
+    if hasattr(sizevars, "optimization_hint"):
+        return int(sizevars.optimization_hint(expr, fallback=fallback))
+    return int(sizevars.size_hint(expr, fallback=fallback))
+
+
+def compiles_in_child_process() -> bool:
+    """Whether TORCHINDUCTOR_FX_COMPILE_MODE has graphs lowered in another process."""
+    mode = getattr(_compile_fx, "fx_compile_mode", None)
+    return getattr(mode, "name", "NORMAL") == "SUBPROCESS" or bool(
+        getattr(_compile_fx, "fx_compile_async", False)
+    )

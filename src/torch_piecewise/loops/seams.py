@@ -1,0 +1,211 @@
+"""Find the seams of a nest: where, on which axis, the folded body would change.
+
+Folding over the whole nest says which signs and wraps its ranges leave open; each is solved for
+the axis it depends on. What can't be solved or ordered is left with a note.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sympy
+from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, ModularIndexing, PythonMod, Where
+
+from .bounds import Bounds, Watch
+from .fold import fold
+from .ir import LoopNest
+
+MOST_WRAPS = 8  # more positions than this on one axis are a period, not a boundary
+ROUNDS = 3  # a condition over a wrapped index shows its seam once the wrap is cut
+
+_STEPS = (FloorDiv, ModularIndexing, Mod, PythonMod)
+_OPEN = (*_STEPS, Min, Max, sympy.Min, sympy.Max, sympy.Abs, Where)
+
+
+@dataclass(frozen=True)
+class SeamAt:
+    """One seam: the body differs before and from `position` on `axis`; `cause` says by what."""
+
+    axis: sympy.Symbol
+    position: sympy.Expr
+    cause: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that might be a seam and was left: a stable code and a text."""
+
+    code: str
+    text: str
+
+
+@dataclass
+class SeamSearch(Watch):
+    """The seams of one nest; `cuts` are their positions by axis, in proven order."""
+
+    nest: LoopNest
+    bounds: Bounds
+    seams: list[SeamAt] = field(default_factory=list)
+    cuts: dict[sympy.Symbol, tuple[sympy.Expr, ...]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    wrapped: bool = False  # a condition waits for a wrap to be cut
+    _asked: set[tuple[str, sympy.Basic, sympy.Basic]] = field(default_factory=set)
+
+    def sign(self, expr: sympy.Expr) -> None:
+        if self._first("sign", expr, sympy.S.Zero):
+            self._sign(sympy.expand(expr), f"{expr} < 0")
+
+    def wrap(self, base: sympy.Expr, period: sympy.Expr) -> None:
+        if not self._first("wrap", base, period):
+            return
+        base = sympy.expand(base)
+        axis = self._axis(base, f"{base} wraps at {period}")
+        if axis is None:
+            return
+        if base.has(*_OPEN):
+            self.wrapped = True
+            return
+        slope = base.coeff(axis, 1)
+        offset = base.coeff(axis, 0)
+        if sympy.expand(base - slope * axis - offset) != 0 or not isinstance(slope, sympy.Integer):
+            self._note("not-affine", f"{base} wraps at {period}: not affine in {axis}")
+            return
+        self._wraps(axis, int(slope), offset, period, f"{base} wraps at {period}")
+
+    def _first(self, kind: str, a: sympy.Basic, b: sympy.Basic) -> bool:
+        key = (kind, a, b)
+        new = key not in self._asked
+        self._asked.add(key)
+        return new
+
+    def _note(self, code: str, text: str) -> None:
+        note = Note(code, text)
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _axis(self, expr: sympy.Expr, what: str) -> sympy.Symbol | None:
+        """The one iteration axis that the expression depends on, or None with a note."""
+        axes = [a for a in self.nest.axes if a.symbol in expr.free_symbols]
+        loaded = [s for s in expr.free_symbols if s not in self.bounds.axes and s not in self.bounds.sizes]
+        if loaded:
+            return None  # depends on data: no place on an axis
+        if len(axes) > 1:
+            names = ", ".join(a.name for a in axes)
+            self._note("two-axes", f"{what}: depends on {names} together")
+            return None
+        if axes and axes[0].reduce:
+            self._note("reduction-axis", f"{what}: on reduction axis {axes[0].name}")
+            return None
+        return axes[0].symbol if axes else None
+
+    def _sign(self, expr: sympy.Expr, what: str) -> None:
+        axis = self._axis(expr, what)
+        if axis is None:
+            return
+        floors = [f for f in expr.atoms(*_OPEN) if axis in f.free_symbols]
+        if floors:
+            self._floor_sign(expr, floors, what)
+            return
+        slope, offset = expr.coeff(axis, 1), expr.coeff(axis, 0)
+        if sympy.expand(expr - slope * axis - offset) != 0 or not isinstance(slope, sympy.Integer):
+            self._note("not-affine", f"{what}: not affine in {axis}")
+            return
+        if slope == 1:
+            self._cut(axis, -offset, what)
+        elif slope == -1:
+            self._cut(axis, offset + 1, what)
+        elif slope > 0:  # slope * axis + offset < 0 until ceil(-offset / slope)
+            self._cut(axis, -FloorDiv(offset, slope), what)
+        else:
+            self._cut(axis, FloorDiv(offset, -slope) + 1, what)
+
+    def _floor_sign(self, expr: sympy.Expr, floors: list[sympy.Expr], what: str) -> None:
+        """A condition over f // n: turn it into one over f; other steps wait for their wraps."""
+        step = floors[0]
+        if len(floors) == 1 and isinstance(step, FloorDiv) and isinstance(step.args[1], sympy.Integer):
+            slope, offset = expr.coeff(step, 1), expr.coeff(step, 0)
+            base, divisor = step.args
+            if slope == 1 and sympy.expand(expr - step - offset) == 0:
+                self._sign(sympy.expand(base + offset * divisor), what)  # f // n < -c
+                return
+            if slope == -1 and sympy.expand(expr + step - offset) == 0:
+                # c - f // n < 0, so f // n >= c + 1
+                self._sign(sympy.expand((offset + 1) * divisor - base - 1), what)
+                return
+        self.wrapped = True
+
+    def _wraps(
+        self, axis: sympy.Symbol, slope: int, offset: sympy.Expr, period: sympy.Expr, what: str
+    ) -> None:
+        low, high = self.bounds.interval(slope * axis + offset)
+        if isinstance(period, sympy.Integer) and abs(low) + abs(high) < float("inf"):
+            first, last = int(low) // int(period), int(high) // int(period)
+            if last - first > MOST_WRAPS:
+                text = f"{what}: {last - first} times along {axis}, cap {MOST_WRAPS}"
+                self._note("periodic", text)
+                return
+            multiples = range(first + 1, last + 1)
+        else:
+            multiples = range(0, 2)
+        for k in multiples:
+            self._sign(sympy.expand(slope * axis + offset - k * period), what)
+
+    def _cut(self, axis: sympy.Symbol, position: sympy.Expr, what: str) -> None:
+        """Add a position where its order among the others can be proven."""
+        size = self.nest.axis(axis).size
+        position = sympy.expand(position)
+        if self._before(position, sympy.S.Zero) or self._before(size, position):
+            return  # proven to be at or beyond an end
+        if not (self._before(sympy.S.Zero, position) and self._before(position, size)):
+            self._note("order-unproven", f"{what}: {axis} = {position} not proven inside [0, {size}]")
+            return
+        cuts = list(self.cuts.get(axis, ()))
+        place = 0
+        for cut in cuts:
+            if sympy.expand(cut - position) == 0:
+                self._seam(axis, cut, what)
+                return
+            if self._before(cut, position):
+                place += 1
+            elif not self._before(position, cut):
+                text = f"{what}: {axis} = {position} not proven before or after {cut}"
+                self._note("order-unproven", text)
+                return
+        self.cuts[axis] = (*cuts[:place], position, *cuts[place:])
+        self._seam(axis, position, what)
+
+    def _seam(self, axis: sympy.Symbol, position: sympy.Expr, what: str) -> None:
+        if not any(s.axis == axis and s.position == position for s in self.seams):
+            self.seams.append(SeamAt(axis, position, what))
+
+    def _before(self, a: sympy.Expr, b: sympy.Expr) -> bool:
+        """Whether a <= b is proven."""
+        return self.bounds.negative(sympy.expand(a - b) - 1) is True
+
+
+def find(nest: LoopNest) -> SeamSearch:
+    """All seams on the nest's iteration axes, and notes on what was left."""
+    search = SeamSearch(nest, Bounds.of(nest.axes, nest.symbols))
+    fold(nest, search)
+    for _ in range(ROUNDS - 1):
+        if not (search.wrapped and search.cuts):
+            break
+        search.wrapped = False
+        _look_inside(nest, search)
+    return search
+
+
+def _look_inside(nest: LoopNest, search: SeamSearch) -> None:
+    """Search again inside the ranges cut so far: wraps are affine there."""
+    from .split import boxes, restrict
+
+    for axis, positions in list(search.cuts.items()):
+        for box in boxes(nest, {axis: positions}):
+            start, _ = box.range(axis)
+            inner = SeamSearch(restrict(nest, box), search.bounds)
+            inner.bounds = Bounds.of(inner.nest.axes, nest.symbols)
+            fold(inner.nest, inner)
+            search.wrapped |= inner.wrapped
+            for seam in inner.seams:
+                offset = start if seam.axis == axis else 0
+                search._cut(seam.axis, seam.position + offset, seam.cause)

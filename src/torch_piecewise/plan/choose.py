@@ -1,0 +1,89 @@
+"""Decide for one nest whether its pieces are worth having.
+
+`"seams"` cuts wherever a seam is. `"auto"` cuts where an estimate says that the pieces together do
+clearly less work than the whole: the work of a body is counted from its operations, each with the
+weight it has inside a vectorised loop. Memory traffic is the same either way, so it only dilutes
+the gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import sympy
+from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing, PythonMod
+
+from torch_piecewise.loops.ir import Block, LoopNest, operands
+
+from .plan import Reason
+
+LEAST_GAIN = 1.08  # estimated speed-up below which a nest stays whole
+PIECE_COST = 2_000.0  # what starting one more piece costs, in units of one vector operation's share
+
+# Weights relative to one vectorised arithmetic operation per element.
+_HEAVY = frozenset(
+    "exp exp2 expm1 log log1p log2 log10 pow sin cos tan tanh sigmoid erf erfc lgamma atan2 "
+    "sinh cosh asin acos atan asinh acosh atanh rsqrt sqrt truediv fmod remainder".split()
+)
+_FREE = frozenset(("constant", "getitem", "identity"))
+_MEMORY = frozenset(("load", "store", "store_reduction"))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to do with a nest, and why."""
+
+    split: bool
+    reason: Reason
+
+
+def choose(
+    split: str,
+    nest: LoopNest,
+    pieces: Sequence[LoopNest],
+    points: Callable[[LoopNest], float],
+) -> Choice:
+    """Weigh the pieces of a nest against the whole. `points` estimates a nest's loop iterations."""
+    whole, cut = work(nest) * points(nest), sum(_piece_work(p, points) for p in pieces)
+    gain = whole / max(cut, 1.0)
+    text = f"estimated work {whole:.3g} whole, {cut:.3g} in {len(pieces)} pieces: gain {gain:.2f}"
+    if split == "seams":
+        return Choice(True, Reason("seams", nest.name, text))
+    if gain < LEAST_GAIN:
+        hint = 'split="seams" cuts it all the same'
+        return Choice(False, Reason("no-gain", nest.name, f"{text}, under {LEAST_GAIN}", hint))
+    return Choice(True, Reason("gain", nest.name, text))
+
+
+def _piece_work(piece: LoopNest, points: Callable[[LoopNest], float]) -> float:
+    return work(piece) * points(piece) + PIECE_COST
+
+
+def work(nest: LoopNest) -> float:
+    """Weighted operations for one point of the nest."""
+    inner = nest.axes[-1].symbol if nest.axes else None
+    return sum(_block_work(body.block, inner) for body in nest.bodies)
+
+
+def _block_work(block: Block, inner: sympy.Symbol | None) -> float:
+    total = 0.0
+    for op in block.ops:
+        if op.name == "masked":
+            body = op.args[1]
+            assert isinstance(body, Block)
+            total += 3.0 + 1.5 * _block_work(body, inner)  # masked loads, blends, a jump around
+        elif op.name in _MEMORY:
+            total += 2.0
+        elif op.name in _HEAVY:
+            total += 8.0
+        elif op.name not in _FREE:
+            total += 1.0
+        total += sum(_index_work(a, inner) for a in operands(op) if isinstance(a, sympy.Expr))
+    return total
+
+
+def _index_work(expr: sympy.Expr, inner: sympy.Symbol | None) -> float:
+    """Wraps and floors: along the innermost axis they turn a vector load into scalar ones."""
+    steps = expr.atoms(ModularIndexing, FloorDiv, Mod, PythonMod)
+    return sum(12.0 if inner in s.free_symbols else 0.5 for s in steps)

@@ -1,0 +1,116 @@
+"""What was decided for one compiled graph, as pure data that round-trips through JSON.
+
+A `Plan` lists the graph's loop nests; each `NestPlan` has its axes, seams, pieces and a reason.
+Bounds are text, since they may be symbolic ("s0 - 1").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something was done or left: `code` is stable, `text` is for people, `hint` says what to do."""
+
+    code: str
+    where: str
+    text: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} [{self.code}]" + (f" ({self.hint})" if self.hint else "")
+
+
+@dataclass(frozen=True)
+class AxisPlan:
+    name: str
+    size: str
+    reduce: bool = False
+
+
+@dataclass(frozen=True)
+class Seam:
+    """A place on an axis where the body changes: `cause` is what changes there."""
+
+    axis: str
+    position: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A nest limited to a box; `box` has (axis, start, stop) for each axis."""
+
+    name: str
+    box: tuple[tuple[str, str, str], ...]
+    target: str = "inductor"
+
+    @property
+    def where(self) -> str:
+        return ", ".join(f"{axis} in [{start}, {stop})" for axis, start, stop in self.box)
+
+
+@dataclass(frozen=True)
+class NestPlan:
+    """One nest. It is whole where it has one piece; `reason` then says why, else why it was cut.
+
+    `in_ir` is False where the adapter could not express the nest. `seams` are those found, cut or
+    not. `origins` are (kind, name) of graph nodes: names in the graph that Dynamo gave.
+    """
+
+    name: str
+    axes: tuple[AxisPlan, ...]
+    seams: tuple[Seam, ...]
+    pieces: tuple[Piece, ...]
+    reason: Reason
+    notes: tuple[Reason, ...] = ()
+    origins: tuple[str, ...] = ()
+    in_ir: bool = True
+    text: str = ""  # the nest in the loop IR
+
+    @property
+    def split(self) -> bool:
+        return len(self.pieces) > 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything decided for one graph. `kind` is "inference", "forward" or "backward"."""
+
+    kind: str
+    nests: tuple[NestPlan, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        raw = json.loads(text)
+        return Plan(raw["kind"], tuple(nest_from_json(n) for n in raw["nests"]))
+
+
+def nest_to_json(nest: NestPlan) -> dict[str, Any]:
+    """One nest as plain values for a JSON writer."""
+    return dataclasses.asdict(nest)
+
+
+def nest_from_json(raw: dict[str, Any]) -> NestPlan:
+    """Back from what a JSON reader gives; KeyError or TypeError where that is no nest."""
+    return NestPlan(
+        name=raw["name"],
+        axes=tuple(AxisPlan(**a) for a in raw["axes"]),
+        seams=tuple(Seam(**s) for s in raw["seams"]),
+        pieces=tuple(
+            Piece(p["name"], tuple((a, b, c) for a, b, c in p["box"]), p["target"])
+            for p in raw["pieces"]
+        ),
+        reason=Reason(**raw["reason"]),
+        notes=tuple(Reason(**r) for r in raw["notes"]),
+        origins=tuple(raw["origins"]),
+        in_ir=raw["in_ir"],
+        text=raw["text"],
+    )
