@@ -1,0 +1,22 @@
+"""torch.compile, range by range: see the README."""
+
+from .errors import (
+    CompilerMissing,
+    OptionError,
+    PiecewiseError,
+    UnsupportedSetting,
+    UnsupportedTorch,
+)
+from .report.explain import Explanation, explain
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CompilerMissing",
+    "Explanation",
+    "OptionError",
+    "PiecewiseError",
+    "UnsupportedSetting",
+    "UnsupportedTorch",
+    "explain",
+]

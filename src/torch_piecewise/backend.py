@@ -6,9 +6,12 @@ Inductor is imported when the first graph arrives, so that listing backends stay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from .plan.plan import Plan
 
 
 def piecewise(
@@ -26,3 +29,27 @@ def piecewise(
     from .inductor.compile import compile_graph, config_of
 
     return compile_graph(gm, example_inputs, config_of(options, mode))
+
+
+def piecewise_debug(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, object] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """The smallest complete backend, to learn from: it shows a graph and its plan and changes nothing.
+
+    Dynamo hands over the graph of a piece of Python, with example inputs; a backend returns a
+    callable that takes the same inputs and gives the same outputs. Here the graph is printed, then
+    the plan of every forward and backward made from it, and the callable is plain Inductor's.
+    """
+    from .inductor.compile import compile_graph, config_of
+    from .report.explain import plan_text
+
+    print(gm.graph)
+
+    def show(plan: Plan) -> None:
+        print(plan_text(plan))
+
+    return compile_graph(gm, example_inputs, config_of(options, mode), show, apply=False)

@@ -14,7 +14,7 @@ from torch_piecewise.config import Config
 from torch_piecewise.errors import CompilerMissing, UnsupportedSetting, UnsupportedTorch
 from torch_piecewise.plan.plan import Plan
 
-from . import facts, gate, scope
+from . import gate, scope
 from .versions import compiles_in_child_process
 
 Report = Callable[[Plan], None]
@@ -37,11 +37,13 @@ def compile_graph(
     example_inputs: Sequence[Any],
     config: Config,
     report: Report | None = None,
+    apply: bool = True,
 ) -> Callable[..., Any]:
     """Compile a graph of Dynamo's; `report` hears the plan of each graph made from it.
 
-    A backward is compiled and reported when it is first needed. Raises UnsupportedSetting and
-    CompilerMissing; what Inductor raises passes through.
+    A backward is compiled and reported when it is first needed. `apply` False only plans: the code
+    is Inductor's own. Raises UnsupportedSetting and CompilerMissing; what Inductor raises passes
+    through.
     """
     if compiles_in_child_process():
         raise UnsupportedSetting.of(
@@ -52,29 +54,17 @@ def compile_graph(
         )
     gate.install()
 
+    traces = {n.name: n.stack_trace for n in gm.graph.nodes if n.stack_trace}
+
     def inner(gm: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
-        with scope.entered(scope.Scope(config)):
-            result = compile_fx_inner(gm, inputs, **kwargs)
-        if report is not None:
-            report(plan_of(result, _kind(kwargs)))
-        return result
+        with scope.entered(scope.Scope(config, report, apply, traces)):
+            return compile_fx_inner(gm, inputs, **kwargs)
 
     modes = torch._inductor.list_mode_options(config.mode) if config.mode else {}
     try:
-        with scope.entered(scope.Scope(config)):
+        with scope.entered(scope.Scope(config, report, apply)):  # the look-up in AOTAutograd's cache
             return compile_fx(
                 gm, example_inputs, inner_compile=inner, config_patches={**modes, **config.patches()}
             )
     except InvalidCxxCompiler as error:
         raise CompilerMissing.of(inductor_config.cpp.cxx, error) from error
-
-
-def plan_of(compiled: Any, kind: str) -> Plan:
-    """The plan that an `OutputCode` of Inductor's carries in its source."""
-    return Plan(kind, facts.read(getattr(compiled, "source_code", None) or ""))
-
-
-def _kind(kwargs: Mapping[str, Any]) -> str:
-    if kwargs.get("is_backward"):
-        return "backward"
-    return "inference" if kwargs.get("is_inference") else "forward"

@@ -42,7 +42,7 @@ class PiecewiseScheduling(CppScheduling):
         nodes = self.try_loop_split(node.get_nodes())
         cut = cut_nest(nodes, mine.config)
         mine.nests.append(cut.plan)
-        if not cut.pieces:
+        if not (cut.pieces and mine.apply):
             super().codegen_node(node)
             return
         self._codegen_pieces(nodes, cut)

@@ -18,9 +18,8 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
 from torch_piecewise.errors import UnsupportedSetting
 
-from . import scope
+from . import facts, scope
 from .cpu import PiecewiseScheduling
-from .fingerprint import fingerprint
 
 _lock = threading.Lock()
 
@@ -41,7 +40,7 @@ class KeyPass(CustomGraphModulePass):
     def uuid(self) -> Any | None:
         theirs = self.other.uuid() if self.other is not None else None
         ours = scope.current()
-        return theirs if ours is None else (theirs, "torch_piecewise", fingerprint(), ours.config.key())
+        return theirs if ours is None else (theirs, *ours.key())
 
 
 class Gate:
@@ -64,7 +63,7 @@ class Gate:
 
 
 def install() -> None:
-    """Put the gate in front of Inductor's CPU registration; does nothing where it is there."""
+    """Put the gate in front of Inductor's CPU registration, once in a process."""
     with _lock:
         common.init_backend_registration()
         entry = common.device_codegens["cpu"]
@@ -72,3 +71,4 @@ def install() -> None:
             return
         common.device_codegens["cpu"] = dataclasses.replace(entry, scheduling=Gate(entry.scheduling))
         common.custom_backend_passes["cpu"] = KeyPass(common.custom_backend_passes.get("cpu"))
+        facts.install_hook()

@@ -14,9 +14,10 @@ from torch_piecewise.config import Config
 from torch_piecewise.loops import seams, text
 from torch_piecewise.loops.ir import Box, LoopNest
 from torch_piecewise.loops.split import boxes, restrict
-from torch_piecewise.plan.choose import choose
+from torch_piecewise.plan.choose import choose, under_cap
 from torch_piecewise.plan.plan import AxisPlan, NestPlan, Piece, Reason, Seam
 
+from . import scope
 from .adapter import NotInIR, to_nest
 from .versions import size_hint
 
@@ -54,17 +55,17 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
             text=text.show(nest),
         )
 
-    count = math.prod(len(positions) + 1 for positions in search.cuts.values())
-    if count == 1:
+    if not search.cuts:
         code, why = ("left", notes[0].text) if notes else ("no-seams", "no seam on its axes")
         return Cut(plan([everything], Reason(code, nest.name, why)))
-    if count > config.max_pieces:
-        why = f"{count} pieces at its seams, the cap is {config.max_pieces}"
-        reason = Reason("too-many-pieces", nest.name, why, "raise the option max_pieces")
-        return Cut(plan([everything], reason))
     if config.split == "off":
         return Cut(plan([everything], Reason("off", nest.name, "splitting is off")))
-    cut = tuple((box, restrict(nest, box)) for box in boxes(nest, search.cuts))
+    cuts, note = under_cap(nest, search.cuts, config.max_pieces, size_hint)
+    if note:
+        notes = (*notes, note)
+    if not cuts:
+        return Cut(plan([everything], note or Reason("no-seams", nest.name, "")))
+    cut = tuple((box, restrict(nest, box)) for box in boxes(nest, cuts))
     choice = choose(config.split, nest, [piece for _, piece in cut], _points)
     if not choice.split:
         return Cut(plan([everything], choice.reason))
@@ -96,18 +97,27 @@ def _points(nest: LoopNest) -> float:
 
 
 def origins(nodes: Sequence[BaseSchedulerNode]) -> tuple[str, ...]:
-    """Names, in the graph that Dynamo gave, of the nodes that a nest computes."""
-    found: dict[str, None] = {}
+    """Names, in the graph that Dynamo gave, of the nodes that a nest computes.
+
+    Names and not source lines: the same code may come from a cache for another file's graph.
+    """
+    mine = scope.current()
+    traces = mine.traces if mine else {}
+    first = {trace: name for name, trace in reversed(traces.items())}
+    found: set[str] = set()
     for node in nodes:
         for snode in node.get_nodes():
             ir_node = getattr(snode, "node", None)
             for fx in ir_node.get_origins() if ir_node is not None else ():
-                found.update(dict.fromkeys(_ancestors(fx)))
+                roots = [r for r in _ancestors(fx) if r in traces]
+                # a backward's nodes have no ancestor there, but their forward's stack trace
+                by_trace = first.get(fx.meta.get("stack_trace") or "")
+                found.update(roots or ([by_trace] if by_trace else []))
     return tuple(sorted(found))
 
 
 def _ancestors(fx: torch.fx.Node) -> list[str]:
-    """The names of the nodes that passes made this one from, in Dynamo's graph."""
+    """The names of the nodes that passes made this one from, oldest generation only."""
     sources = fx.meta.get("from_node") or []
     roots: list[str] = []
     while sources:

@@ -7,22 +7,36 @@ None and gets Inductor as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from torch_piecewise.config import Config
-from torch_piecewise.plan.plan import NestPlan
+from torch_piecewise.plan.plan import NestPlan, Plan
+
+from .fingerprint import fingerprint
 
 
 @dataclass
 class Scope:
-    """One compile of ours. `nests` collects the plans of the graph being lowered, in order."""
+    """One compile of ours. `nests` collects the plans of the graph being lowered, in order.
+
+    `apply` False plans every nest and leaves the code as Inductor has it. `report` hears the plan
+    of each graph whose code was generated or came from a cache. `traces` are the
+    user's stack traces by the name of the node in Dynamo's graph.
+    """
 
     config: Config
+    report: Callable[[Plan], None] | None = None
+    apply: bool = True
+    traces: Mapping[str, str] = field(default_factory=dict)
     nests: list[NestPlan] = field(default_factory=list)
     written: int = 0  # how many of them the wrapper's source holds already
+
+    def key(self) -> tuple[object, ...]:
+        """All that determines our code, for Inductor's cache keys."""
+        return ("torch_piecewise", fingerprint(), self.config.key(), self.apply)
 
 
 _current: ContextVar[Scope | None] = ContextVar("torch_piecewise_scope", default=None)

@@ -161,7 +161,7 @@ class Parser:
         return tuple(axes)
 
     def sizes(self, line: Line) -> tuple[Symbol, ...]:
-        symbols = []
+        symbols: list[Symbol] = []
         while not symbols or line.accept(","):
             symbol = self.declare(line, False, " ")
             line.expect("in")

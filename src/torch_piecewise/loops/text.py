@@ -21,20 +21,16 @@ the number after the largest so far, so its number is left out where that holds.
 
 from __future__ import annotations
 
+import math
+
 import sympy
 import torch
 
 from . import expressions
 from .ir import Arg, Axis, Block, Body, LoopNest, Op, Ref, axis_symbol, size_symbol
-from .wellformed import values_of
+from .wellformed import VALUELESS
 
-_SHORT = {
-    "float": "f",
-    "bfloat": "bf",
-    "complex": "c",
-    "uint": "u",
-    "int": "i",
-}
+_SHORT = {"float": "f", "bfloat": "bf", "complex": "c", "uint": "u", "int": "i"}
 
 
 def _short_name(name: str) -> str:
@@ -55,8 +51,8 @@ WORDS: dict[str, Arg] = {
     "None": None,
     "True": True,
     "False": False,
-    "inf": float("inf"),
-    "nan": float("nan"),
+    "inf": math.inf,
+    "nan": math.nan,  # one object, so that nests that hold it compare equal
 }
 
 
@@ -157,7 +153,7 @@ class _Writer:
         call = f"{op.name}({', '.join(arguments)})"
         if op.dtype is not None:
             call = f"%{op.id}: {DTYPE_NAMES[op.dtype]} = {call}"
-        elif values_of(op) or op.id != self.last + 1:
+        elif op.name not in VALUELESS or op.id != self.last + 1:
             call = f"%{op.id} = {call}"
         self.last = max(self.last, op.id)
         self.lines[place : place + 1] = [f"{indent}{call}"]

@@ -21,6 +21,15 @@ from .ops import (
 )
 
 
+VALUELESS = (
+    "store",
+    "store_reduction",
+    "check_bounds",
+    "device_assert_async",
+    "indirect_indexing",  # its symbol is what it gives
+)
+
+
 @dataclass(frozen=True)
 class _Visible:
     """What an operation may use: the operations before it, and the symbols of its indices."""
@@ -185,8 +194,7 @@ class Checker:
 
 def values_of(op: Op) -> int:
     """How many values an operation gives: 0 for stores and checks."""
-    if op.name in ("store", "store_reduction", "check_bounds", "device_assert_async",
-                   "indirect_indexing"):  # fmt: skip
+    if op.name in VALUELESS:
         return 0
     if op.name == "reduction":
         return REDUCTIONS.get(str(bind(op)["reduction_type"]), 1)

@@ -8,13 +8,16 @@ the gain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing, PythonMod
 
 from torch_piecewise.loops.ir import Block, LoopNest, operands
+from torch_piecewise.loops.split import Cuts
 
 from .plan import Reason
 
@@ -54,6 +57,43 @@ def choose(
         hint = 'split="seams" cuts it all the same'
         return Choice(False, Reason("no-gain", nest.name, f"{text}, under {LEAST_GAIN}", hint))
     return Choice(True, Reason("gain", nest.name, text))
+
+
+def under_cap(
+    nest: LoopNest, cuts: Cuts, max_pieces: int, hint: Callable[[sympy.Expr], int]
+) -> tuple[Cuts, Reason | None]:
+    """Cuts that make at most `max_pieces`, and a reason where that needed something given up.
+
+    Over the cap each axis keeps the ends of its longest range only: the ranges beside it are joined
+    and keep their conditions. Where even that is too much the nest stays whole.
+    """
+    count = _count(cuts)
+    if count <= max_pieces:
+        return cuts, None
+    coarse = {axis: _longest(nest, axis, at, hint) for axis, at in cuts.items()}
+    fewer = _count(coarse)
+    text = f"{count} pieces at its seams, the cap is {max_pieces}"
+    hint_text = "raise the option max_pieces"
+    if fewer > max_pieces:
+        return {}, Reason("too-many-pieces", nest.name, text, hint_text)
+    text += f": ranges beside the longest one of each axis are joined, {fewer} pieces"
+    return coarse, Reason("joined", nest.name, text, hint_text)
+
+
+def _count(cuts: Cuts) -> int:
+    return math.prod(len(positions) + 1 for positions in cuts.values())
+
+
+def _longest(
+    nest: LoopNest,
+    axis: sympy.Symbol,
+    positions: Sequence[sympy.Expr],
+    hint: Callable[[sympy.Expr], int],
+) -> tuple[sympy.Expr, ...]:
+    """The ends of the longest range of an axis, those that are cuts."""
+    ends = (sympy.Integer(0), *positions, nest.axis(axis).size)
+    start, stop = max(pairwise(ends), key=lambda r: hint(r[1] - r[0]))
+    return tuple(p for p in positions if p in (start, stop))
 
 
 def _piece_work(piece: LoopNest, points: Callable[[LoopNest], float]) -> float:
