@@ -10,17 +10,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch._inductor import config as inductor_config
 from torch._inductor.codegen.cpp import CppScheduling, OuterLoopFusedSchedulerNode
 from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
 
-from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.loops.ir import Box
 from torch_piecewise.plan.plan import Reason
 
 from . import facts, scope
 from .adapter import to_body
-from .planning import Cut, cut_nest, whole
+from .planning import Cut, cut_nest, uncut
+
+_OUTER = Reason("outer-fused", "", "it shares its outer loop with other nests; left to Inductor")
 
 
 class PiecewiseScheduling(CppScheduling):
@@ -32,10 +33,7 @@ class PiecewiseScheduling(CppScheduling):
             super().codegen_node(node)
             return
         if isinstance(node, OuterLoopFusedSchedulerNode):
-            reason = Reason(
-                "outer-fused", node.get_name(), "its loops share an outer loop; left to Inductor"
-            )
-            mine.nests.append(whole(node.get_nodes(), reason, in_ir=False))
+            mine.nests.extend(uncut(inner.get_nodes(), _OUTER) for inner in node.get_outer_nodes())
             super().codegen_node(node)
             return
         # Inductor may split a loop of its own first; doing so twice changes nothing
@@ -54,7 +52,7 @@ class PiecewiseScheduling(CppScheduling):
         group = self.kernel_group
         for number, ((box, _), limited) in enumerate(zip(cut.pieces, bodies, strict=True)):
             # the first piece decides which buffers are written in place; the others follow it
-            with _limited_to(nodes, limited), _inplace(number == 0):
+            with _limited_to(nodes, limited, inplace=number == 0):
                 kernel = self.kernel_proxy_cls(group)
                 kernel.codegen_nodes(nodes)
             group.loops_code.writeline(_comment(number, len(bodies), box))
@@ -71,23 +69,27 @@ def _comment(number: int, count: int, box: Box) -> str:
 
 
 @contextmanager
-def _limited_to(nodes: Sequence[SchedulerNode], bodies: Sequence[LoopBody]) -> Iterator[None]:
-    """The nodes with the bodies of one piece, for the time of generating it."""
+def _limited_to(
+    nodes: Sequence[SchedulerNode], bodies: Sequence[LoopBody], inplace: bool
+) -> Iterator[None]:
+    """The nodes with the bodies of one piece, for the time of generating it.
+
+    `inplace` False keeps them from deciding again which buffers share memory. (Inductor's config
+    says the same for the whole process; another thread's compile must not see that.)
+    """
     saved = [(n, n._body, n._sizes, n.group) for n in nodes]
     try:
         for node, body in zip(nodes, bodies, strict=True):
             sizes = (tuple(body.sizes[0]), tuple(body.sizes[1]))
             node._body, node._sizes, node.group = body, sizes, (node.group[0], sizes)
+            if not inplace:
+                node.decide_inplace_update = _decided
         yield
     finally:
         for node, old_body, old_sizes, old_group in saved:
             node._body, node._sizes, node.group = old_body, old_sizes, old_group
+            vars(node).pop("decide_inplace_update", None)
 
 
-@contextmanager
-def _inplace(allowed: bool) -> Iterator[None]:
-    if allowed:
-        yield
-        return
-    with inductor_config.patch(inplace_buffers=False):
-        yield
+def _decided() -> None:
+    """Stands in for `decide_inplace_update` where that has been settled."""

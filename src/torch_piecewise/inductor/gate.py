@@ -63,7 +63,8 @@ class Gate:
 
 
 def install() -> None:
-    """Put the gate in front of Inductor's CPU registration, once in a process."""
+    """Put the gate in front of Inductor's CPU registration; does nothing where it is there."""
+    facts.install_hook()
     with _lock:
         common.init_backend_registration()
         entry = common.device_codegens["cpu"]
@@ -71,4 +72,3 @@ def install() -> None:
             return
         common.device_codegens["cpu"] = dataclasses.replace(entry, scheduling=Gate(entry.scheduling))
         common.custom_backend_passes["cpu"] = KeyPass(common.custom_backend_passes.get("cpu"))
-        facts.install_hook()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
@@ -32,28 +32,17 @@ class Cut:
 
 def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
     """Find the seams of the nest that `nodes` make and decide about its pieces."""
-    try:
-        nest = to_nest(nodes)
-    except NotInIR as why:
-        return Cut(whole(nodes, Reason(why.code, nodes[0].get_name(), str(why)), in_ir=False))
+    nest = _read(nodes)
+    if isinstance(nest, NotInIR):
+        return Cut(_opaque(nodes, Reason(nest.code, nodes[0].get_name(), str(nest))))
     search = seams.find(nest)
     notes = tuple(Reason(n.code, nest.name, n.text) for n in search.notes)
     found = tuple(Seam(str(s.axis), str(s.position), s.cause) for s in search.seams)
-    everything = Box(
-        tuple(a.symbol for a in nest.axes), tuple((sympy.S.Zero, a.size) for a in nest.axes)
-    )
 
     def plan(pieces: Sequence[Box], reason: Reason) -> NestPlan:
-        return NestPlan(
-            name=nest.name,
-            axes=tuple(AxisPlan(a.name, str(a.size), a.reduce) for a in nest.axes),
-            seams=found,
-            pieces=tuple(_piece(nest, k, box) for k, box in enumerate(pieces)),
-            reason=reason,
-            notes=notes,
-            origins=origins(nodes),
-            text=text.show(nest),
-        )
+        return _plan(nest, nodes, pieces, reason, found, notes)
+
+    everything = _everything(nest)
 
     if not search.cuts:
         code, why = ("left", notes[0].text) if notes else ("no-seams", "no seam on its axes")
@@ -72,8 +61,49 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
     return Cut(plan([box for box, _ in cut], choice.reason), cut)
 
 
-def whole(nodes: Sequence[BaseSchedulerNode], reason: Reason, in_ir: bool = True) -> NestPlan:
-    """The plan of a nest that is left to Inductor without a look at its body."""
+def uncut(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
+    """The plan of a nest that Inductor generates in a way of its own, for a reason given."""
+    nest = _read(nodes)
+    reason = replace(reason, where=nodes[0].get_name())
+    if isinstance(nest, NotInIR):
+        return _opaque(nodes, replace(reason, text=f"{reason.text}; {nest}"))
+    return _plan(nest, nodes, [_everything(nest)], reason, (), ())
+
+
+def _read(nodes: Sequence[SchedulerNode]) -> LoopNest | NotInIR:
+    try:
+        return to_nest(nodes)
+    except NotInIR as why:
+        return why
+
+
+def _everything(nest: LoopNest) -> Box:
+    axes = nest.axes
+    return Box(tuple(a.symbol for a in axes), tuple((sympy.S.Zero, a.size) for a in axes))
+
+
+def _plan(
+    nest: LoopNest,
+    nodes: Sequence[SchedulerNode],
+    pieces: Sequence[Box],
+    reason: Reason,
+    found: tuple[Seam, ...],
+    notes: tuple[Reason, ...],
+) -> NestPlan:
+    return NestPlan(
+        name=nest.name,
+        axes=tuple(AxisPlan(a.name, str(a.size), a.reduce) for a in nest.axes),
+        seams=found,
+        pieces=tuple(_piece(nest, k, box) for k, box in enumerate(pieces)),
+        reason=reason,
+        notes=notes,
+        origins=origins(nodes),
+        text=text.show(nest),
+    )
+
+
+def _opaque(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
+    """The plan of a nest that the loop IR can't express."""
     _, (iterate, reduce) = nodes[0].group
     axes = (
         *(AxisPlan(f"i{k}", str(size)) for k, size in enumerate(iterate)),
@@ -81,7 +111,7 @@ def whole(nodes: Sequence[BaseSchedulerNode], reason: Reason, in_ir: bool = True
     )
     name = nodes[0].get_name()
     piece = Piece(f"{name}_0", tuple((a.name, "0", a.size) for a in axes))
-    return NestPlan(name, axes, (), (piece,), reason, (), origins(nodes), in_ir)
+    return NestPlan(name, axes, (), (piece,), reason, (), origins(nodes), in_ir=False)
 
 
 def _piece(nest: LoopNest, number: int, box: Box) -> Piece:

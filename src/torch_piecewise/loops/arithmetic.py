@@ -31,6 +31,22 @@ def sub(x: Value, y: Value) -> Value:
     return torch.logical_xor(x, tensor(y)) if both_bool else torch.sub(x, y)
 
 
+def maximum(x: Value, y: Value) -> torch.Tensor:
+    """As Inductor's C++ has it: of 0.0 and -0.0 the second one, which torch leaves open."""
+    x = tensor(x)
+    return torch.where((x > y) | x.isnan(), x, y)
+
+
+def minimum(x: Value, y: Value) -> torch.Tensor:
+    x = tensor(x)
+    return torch.where((x < y) | x.isnan(), x, y)
+
+
+def relu(x: Value) -> torch.Tensor:
+    x = tensor(x)
+    return torch.where(x < 0, torch.zeros_like(x), x)
+
+
 def in_float(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` with integers converted to the default float dtype first."""
 

@@ -20,6 +20,7 @@ import torch
 from .bounds import Bounds, Watch, compare, simplify
 from .dead import without_dead
 from .ir import Arg, Block, Body, Builder, Dtype, LoopNest, Op, Ref
+from .ops import OPS
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Folder:
         self.values: dict[int, Value] = outer.values if outer else {}
         self.dtypes: dict[int, Dtype] = outer.dtypes if outer else {}
         # each block writes its own constants: Inductor's sub-blocks see no value from outside
-        self.emitted: dict[tuple[type, Known], Ref] = {}
+        self.emitted: dict[str, Ref] = {}
 
     def run(self, block: Block) -> Operand:
         """Fold the block's operations into the builder; its result as a value of the new block."""
@@ -78,8 +79,15 @@ class Folder:
     def step(self, op: Op) -> Value:
         args = tuple(self.read(a) for a in op.args)
         rule = RULES.get(op.name)
-        folded = rule(self, op, args) if rule else None
+        folded = rule(self, op, self.positional(op, args)) if rule else None
         return folded if folded is not None else self.emit(op, args)
+
+    def positional(self, op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """The arguments as rules unpack them: all by position, defaults filled in."""
+        if not op.kwargs and len(args) == len(OPS[op.name].params):
+            return args
+        bound = OPS[op.name].bind(op.args, dict(op.kwargs))
+        return tuple(self.read(bound[p.name]) for p in OPS[op.name].params)
 
     def read(self, arg: Arg) -> Operand:
         """An argument with old references replaced and index expressions simplified."""
@@ -116,7 +124,7 @@ class Folder:
             return tuple(self.write(a) for a in arg)
         if not isinstance(arg, Known):
             return arg
-        key = (type(arg.value), arg)  # 1, 1.0 and True are equal, but not the same constant
+        key = repr(arg)  # 0.0 and -0.0, or 1 and True, are equal but not the same constant
         if key not in self.emitted:
             name = "index_expr" if isinstance(arg.value, sympy.Expr) else "constant"
             self.emitted[key] = self.new(name, (arg.value, arg.dtype), (), arg.dtype)
@@ -131,6 +139,8 @@ class Folder:
 
     def expression(self, value: Operand) -> sympy.Expr | int | float | None:
         """The exact number that a known value stands for, None where its dtype may round it."""
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = Known(value, torch.int64 if isinstance(value, int) else torch.float64)
         if not isinstance(value, Known) or isinstance(value.value, bool):
             return None
         if isinstance(value.value, sympy.Expr):
@@ -182,10 +192,7 @@ def _index(folder: Folder, op: Op, args: tuple[Operand, ...]) -> Value | None:
 
 
 def _comparison(folder: Folder, op: Op, args: tuple[Operand, ...]) -> Value | None:
-    a, b = args
-    if not isinstance(a, Known) or not isinstance(b, Known):
-        return None
-    left, right, name = folder.expression(a), folder.expression(b), op.name
+    left, right, name = folder.expression(args[0]), folder.expression(args[1]), op.name
     if isinstance(left, float):
         left, right, name = right, left, _MIRROR[name]
     if left is None or right is None or isinstance(left, float):

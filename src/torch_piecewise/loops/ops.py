@@ -182,12 +182,12 @@ def _random() -> None:
 
 
 def _arithmetic() -> None:
-    _ops("x", promoted("x"), abs=torch.abs, neg=torch.neg, square=torch.square, relu=torch.relu,
+    _ops("x", promoted("x"), abs=torch.abs, neg=torch.neg, square=torch.square, relu=arith.relu,
          sign=torch.sign, identity=arith.identity, ceil=torch.ceil, trunc=torch.trunc,
          bitwise_not=torch.bitwise_not)  # fmt: skip
     _ops("x y", promoted("x", "y"), add=torch.add, sub=arith.sub, mul=torch.mul,
          mul_rn=torch.mul, truediv=torch.true_divide, div_rn=torch.true_divide,
-         maximum=torch.maximum, minimum=torch.minimum, fmaximum=torch.fmax, pow=torch.pow,
+         maximum=arith.maximum, minimum=arith.minimum, fmaximum=torch.fmax, pow=torch.pow,
          mod=arith.fmod, fmod=arith.fmod, remainder=arith.remainder, floordiv=arith.floordiv,
          truncdiv=arith.truncdiv, bitwise_and=torch.bitwise_and, bitwise_or=torch.bitwise_or,
          bitwise_xor=torch.bitwise_xor, bitwise_left_shift=torch.bitwise_left_shift,

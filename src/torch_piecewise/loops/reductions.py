@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from . import arithmetic as arith
+
 Values = Sequence[torch.Tensor]
 
 
@@ -111,8 +113,8 @@ def _nonzero(x: torch.Tensor) -> torch.Tensor:
 _KINDS: dict[str, Callable[[torch.dtype, Values], tuple[torch.Tensor, ...]]] = {
     "sum": _fold(torch.add, lambda dtype: 0),
     "prod": _fold(torch.mul, lambda dtype: 1),
-    "max": _fold(torch.maximum, _lowest),
-    "min": _fold(torch.minimum, _highest),
+    "max": _fold(arith.maximum, _lowest),
+    "min": _fold(arith.minimum, _highest),
     "fmax": _fold(torch.fmax, _lowest),
     "any": _fold(torch.logical_or, lambda dtype: False, _nonzero),
     "xor_sum": _fold(torch.bitwise_xor, lambda dtype: 0),

@@ -96,6 +96,7 @@ class _Writer:
         self.buffers = {name for name, _ in nest.buffers}
         self.last = -1  # the largest number of an operation so far
         self.lines: list[str] = []
+        self.shown: dict[sympy.Basic, str] = {}  # indices repeat, and sympy prints slowly
 
     def text(self) -> str:
         nest = self.nest
@@ -186,4 +187,6 @@ class _Writer:
         return text if plain_word(text) else repr(text)
 
     def expression(self, expr: sympy.Basic) -> str:
-        return expressions.show(sympy.sympify(expr), self.symbols)
+        if expr not in self.shown:
+            self.shown[expr] = expressions.show(sympy.sympify(expr), self.symbols)
+        return self.shown[expr]

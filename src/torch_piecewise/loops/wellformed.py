@@ -121,7 +121,7 @@ class Checker:
             self.require(isinstance(value, torch.dtype), f"{what} must be a dtype, not {value!r}")
         elif param.kind == "symbol":
             self.require(isinstance(value, sympy.Symbol), f"{what} must be a sympy symbol")
-            self.require(value not in visible.symbols, f"{what}: {value} has a meaning already")
+            self.require(value not in visible.symbols, f"{what} has a meaning already")
         elif param.kind == "block":
             self.nested(body, value, visible)
 
@@ -147,8 +147,9 @@ class Checker:
             self.require(isinstance(value, int), f"{what} must be an expression, not {value!r}")
             return
         unknown = value.free_symbols - symbols
-        names = ", ".join(sorted(map(str, unknown)))
-        self.require(not unknown, f"{what}: {value} uses {names}, not defined here")
+        if unknown:  # printing expressions takes most of a check's time, so only then
+            names = ", ".join(sorted(map(str, unknown)))
+            self.fail(f"{what}: {value} uses {names}, not defined here")
 
     def particular(self, body: Body, op: Op, bound: dict[str, Arg], visible: _Visible) -> None:
         """The rules that only one operation has."""
