@@ -60,11 +60,13 @@ def compile_graph(
         with scope.entered(scope.Scope(config, report, apply, traces)):
             return compile_fx_inner(gm, inputs, **kwargs)
 
-    modes = torch._inductor.list_mode_options(config.mode) if config.mode else {}
+    patches = {
+        **(torch._inductor.list_mode_options(config.mode) if config.mode else {}),
+        **({"aot_inductor.debug_symbols": True} if config.piece_functions else {}),
+        **config.patches(),
+    }
     try:
         with scope.entered(scope.Scope(config, report, apply)):  # the look-up in AOTAutograd's cache
-            return compile_fx(
-                gm, example_inputs, inner_compile=inner, config_patches={**modes, **config.patches()}
-            )
+            return compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
     except InvalidCxxCompiler as error:
         raise CompilerMissing.of(inductor_config.cpp.cxx, error) from error

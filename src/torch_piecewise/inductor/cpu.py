@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch._inductor.codegen.cpp import CppScheduling, OuterLoopFusedSchedulerNode
+from torch._inductor.codegen.cpp import CppScheduling, KernelGroup, OuterLoopFusedSchedulerNode
 from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
 
@@ -19,6 +19,7 @@ from torch_piecewise.plan.plan import Reason
 
 from . import facts, scope
 from .adapter import to_body
+from .functions import FunctionKernelGroup
 from .planning import Cut, cut_nest, uncut
 
 _OUTER = Reason("outer-fused", "", "it shares its outer loop with other nests; left to Inductor")
@@ -47,6 +48,11 @@ class PiecewiseScheduling(CppScheduling):
         if self._get_scheduled_num_args() > CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM:
             self._set_flush_status(True)
 
+    def reset_kernel_group(self) -> None:
+        mine = scope.current()
+        functions = mine is not None and mine.config.piece_functions
+        self.kernel_group = FunctionKernelGroup() if functions else KernelGroup()
+
     def _codegen_pieces(self, nodes: Sequence[SchedulerNode], cut: Cut) -> None:
         bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in cut.pieces]
         group = self.kernel_group
@@ -55,8 +61,14 @@ class PiecewiseScheduling(CppScheduling):
             with _limited_to(nodes, limited, inplace=number == 0):
                 kernel = self.kernel_proxy_cls(group)
                 kernel.codegen_nodes(nodes)
-            group.loops_code.writeline(_comment(number, len(bodies), box))
-            group.finalize_kernel(kernel, nodes if number == 0 else [])
+            comment = _comment(number, len(bodies), box)
+            scheduled = list(nodes) if number == 0 else []
+            if isinstance(group, FunctionKernelGroup):
+                name = f"piecewise_{cut.plan.pieces[number].name}"
+                group.finalize_piece(kernel, scheduled, name, comment)
+            else:
+                group.loops_code.writeline(comment)
+                group.finalize_kernel(kernel, scheduled)
 
     def flush(self) -> None:
         super().flush()
