@@ -1,0 +1,167 @@
+"""Where seams are found, and what is left with a note. Nests are written as IR text."""
+
+from __future__ import annotations
+
+import pytest
+import sympy
+
+from torch_piecewise.loops import seams
+from torch_piecewise.loops.split import boxes, restrict
+from torch_piecewise.loops.text import parse, show
+
+
+def condition(first: str, op: str, second: str, *, size: str = "100", symbols: str = "") -> str:
+    """A nest over i0 (and j = i1) that stores one of two constants by a comparison."""
+    return f"""\
+nest n (i0: {size}, i1: 50){symbols}
+buffers y: f32
+body op0 for i0, i1:
+  %0: i64 = index_expr([{first}], i64)
+  %1: i64 = index_expr([{second}], i64)
+  %2: bool = {op}(%0, %1)
+  %3: f32 = constant(1.0, f32)
+  %4: f32 = constant(2.0, f32)
+  %5: f32 = where(%2, %3, %4)
+  store(y, [50*i0 + i1], %5)
+"""
+
+
+def found(text: str) -> dict[str, tuple[str, ...]]:
+    cuts = seams.find(parse(text)).cuts
+    return {str(axis): tuple(map(str, at)) for axis, at in cuts.items()}
+
+
+@pytest.mark.parametrize(
+    ("first", "op", "second", "cuts"),
+    [
+        ("i0", "lt", "7", {"i0": ("7",)}),
+        ("i0", "le", "7", {"i0": ("8",)}),
+        ("i0", "gt", "7", {"i0": ("8",)}),
+        ("i0", "ge", "7", {"i0": ("7",)}),
+        ("i0", "eq", "7", {"i0": ("7", "8")}),
+        ("i0", "ne", "0", {"i0": ("1",)}),
+        ("7", "lt", "i0", {"i0": ("8",)}),
+        ("99 - i0", "lt", "7", {"i0": ("93",)}),
+        ("2*i0", "lt", "7", {"i0": ("4",)}),
+        ("2*i0", "le", "8", {"i0": ("5",)}),
+        ("-3*i0 + 30", "gt", "0", {"i0": ("10",)}),
+        ("i0 // 8", "lt", "3", {"i0": ("24",)}),
+        ("i0 // 8", "ge", "3", {"i0": ("24",)}),
+        ("i1", "lt", "10", {"i1": ("10",)}),
+        ("i0 % 40", "lt", "10", {"i0": ("10", "40", "50", "80", "90")}),
+        ("i0", "lt", "0", {}),
+        ("i0", "lt", "100", {}),
+        ("i0", "lt", "1000", {}),
+    ],
+)  # fmt: skip
+def test_a_comparison_is_cut_where_its_answer_changes(first, op, second, cuts) -> None:
+    text = condition(first, op, second)
+    assert found(text) == cuts
+    nest = parse(text)
+    for box in boxes(nest, seams.find(nest).cuts):
+        assert "where" not in show(restrict(nest, box)), f"{box} does not decide the condition"
+
+
+@pytest.mark.parametrize(
+    ("first", "op", "second", "code"),
+    [
+        ("i0", "lt", "i1", "two-axes"),
+        ("i0 + i1", "ge", "30", "two-axes"),
+        ("i0 % 3", "eq", "0", "periodic"),
+    ],
+)
+def test_what_cannot_be_cut_is_noted(first: str, op: str, second: str, code: str) -> None:
+    search = seams.find(parse(condition(first, op, second)))
+    assert not search.cuts
+    assert code in {note.code for note in search.notes}
+
+
+def test_a_symbolic_position_is_cut_where_its_order_is_proven() -> None:
+    sizes = "\nsymbols s0 in [2, inf)"
+    text = condition("i0", "lt", "s0 - 1", size="s0", symbols=sizes)
+    assert found(text) == {"i0": ("s0 - 1",)}
+    nest = parse(text)
+    for box in boxes(nest, seams.find(nest).cuts):
+        assert "where" not in show(restrict(nest, box))
+
+
+def test_a_symbolic_position_of_unknown_order_is_left() -> None:
+    sizes = "\nsymbols s0 in [2, inf), s1 in [2, inf)"
+    search = seams.find(parse(condition("i0", "lt", "s1", size="s0", symbols=sizes)))
+    assert not search.cuts
+    assert {note.code for note in search.notes} == {"order-unproven"}
+
+
+def test_two_positions_of_unknown_order_keep_the_first() -> None:
+    text = """\
+nest n (i0: s0)
+symbols s0 in [10, inf)
+buffers y: f32
+body op0 for i0:
+  %0: i64 = index_expr([i0], i64)
+  %1: i64 = constant(7, i64)
+  %2: bool = lt(%0, %1)
+  %3: i64 = index_expr([s0 - 4], i64)
+  %4: bool = lt(%0, %3)
+  %5: bool = and_(%2, %4)
+  %6: f32 = to_dtype(%5, f32)
+  store(y, [i0], %6)
+"""
+    search = seams.find(parse(text))
+    (positions,) = search.cuts.values()
+    assert positions == (sympy.Integer(7),)
+    assert {note.code for note in search.notes} == {"order-unproven"}
+
+
+def test_a_periodic_stencil_gives_nine_boxes() -> None:
+    text = """\
+nest n (i0: 12, i1: 20)
+buffers x: f32, y: f32
+body op0 for i0, i1:
+  %0: f32 = load(x, [20*((i0 + 11) % 12) + i1])
+  %1: f32 = load(x, [20*((i0 + 1) % 12) + i1])
+  %2: f32 = load(x, [20*i0 + (i1 + 19) % 20])
+  %3: f32 = load(x, [20*i0 + (i1 + 1) % 20])
+  %4: f32 = add(%0, %1)
+  %5: f32 = add(%2, %3)
+  %6: f32 = add(%4, %5)
+  store(y, [20*i0 + i1], %6)
+"""
+    nest = parse(text)
+    search = seams.find(nest)
+    assert found(text) == {"i0": ("1", "11"), "i1": ("1", "19")}
+    pieces = [restrict(nest, box) for box in boxes(nest, search.cuts)]
+    assert len(pieces) == 9
+    assert all("%" not in line.split("[", 1)[1] for p in pieces for line in _loads(show(p)))
+
+
+def _loads(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "load(" in line]
+
+
+def test_a_reduction_axis_is_left_whole() -> None:
+    text = """\
+nest n (i0: 4; r0: 30)
+buffers x: f32, y: f32
+body op0 for i0, reduce r0:
+  %0: i64 = index_expr([r0], i64)
+  %1: i64 = constant(20, i64)
+  %2: bool = lt(%0, %1)
+  %4: f32 = masked(%2, {
+    %3: f32 = load(x, [20*i0 + r0])
+    yield %3
+  }, 0.0)
+  %5: f32 = reduction(f32, f32, 'sum', %4)
+  store_reduction(y, [i0], %5)
+"""
+    search = seams.find(parse(text))
+    assert not search.cuts
+    assert {note.code for note in search.notes} == {"reduction-axis"}
+
+
+def test_a_bound_in_a_float_dtype_counts_only_where_it_is_exact() -> None:
+    text = condition("i0", "lt", "7", size="70000").replace(
+        "index_expr([i0], i64)", "index_expr([i0], {})"
+    )
+    assert found(text.replace("{}", "f32")) == {"i0": ("7",)}
+    assert found(text.replace("{}", "f16")) == {}  # 70000 is no float16, so i0 may be rounded
