@@ -38,7 +38,7 @@ def piecewise_debug(
     options: Mapping[str, object] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """The smallest complete backend, to learn from: it shows a graph and its plan and changes nothing.
+    """The smallest complete backend, to learn from: it shows a graph and its plan, no more.
 
     Dynamo hands over the graph of a piece of Python, with example inputs; a backend returns a
     callable that takes the same inputs and gives the same outputs. Here the graph is printed, then

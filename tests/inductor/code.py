@@ -18,7 +18,9 @@ def fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
     return types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
 
 
-def generated(fn: Callable[..., Any], *args: Any, backend: Any = "piecewise", **options: Any) -> str:
+def generated(
+    fn: Callable[..., Any], *args: Any, backend: Any = "piecewise", **options: Any
+) -> str:
     """All code generated for one call of a function, past every cache."""
     compiled = torch.compile(fresh(fn), backend=backend, options=options)
     with torch.compiler.config.patch(force_disable_caches=True):

@@ -43,8 +43,7 @@ def test_explain_raises_the_same_error_for_a_wrong_option() -> None:
 def test_a_missing_compiler_is_named(tmp_path) -> None:
     """In a process of its own: Inductor remembers the compiler that it found."""
     script = (
-        "import torch\n"
-        "torch.compile(lambda x: x + x.roll(1), backend='piecewise')(torch.ones(9))\n"
+        "import torch\ntorch.compile(lambda x: x + x.roll(1), backend='piecewise')(torch.ones(9))\n"
     )
     env = {**os.environ, "CXX": "/nowhere/c++", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
@@ -84,9 +83,7 @@ def test_another_cpu_backend_of_inductors_is_refused() -> None:
 def test_an_operation_that_the_ir_lacks_leaves_the_nest_whole_with_a_reason(monkeypatch) -> None:
     monkeypatch.delitem(ops.OPS, "sin")
     with torch.compiler.config.patch(force_disable_caches=True):
-        said = torch_piecewise.explain(
-            lambda x: rolled(x).sin(), (X,), options={"split": "seams"}
-        )
+        said = torch_piecewise.explain(lambda x: rolled(x).sin(), (X,), options={"split": "seams"})
         (nest,) = said.nests
         assert not nest.in_ir and not nest.split
         assert nest.reason.code == "unknown-operation" and "'sin'" in nest.reason.text

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = '''
+SCRIPT = """
 import json, sys, torch
 from torch._dynamo.utils import counters
 backend, options, register = json.loads(sys.argv[1])
@@ -30,7 +30,7 @@ if backend == "piecewise":
     plans = torch_piecewise.explain(fn, (x,), options=options).plans
     counts["plans"] = [[p.kind, [len(n.pieces) for n in p.nests]] for p in plans]
 print(json.dumps(counts))
-'''
+"""
 
 
 def run(cache: Path, backend: str, register: bool = False, **options: object) -> dict:

@@ -42,7 +42,9 @@ def test_without_the_option_there_are_no_functions() -> None:
     assert "noinline" not in generated(rolled, X, split="seams")
 
 
-@pytest.mark.skipif(not shutil.which("nm") or not shutil.which("addr2line"), reason="needs binutils")
+@pytest.mark.skipif(
+    not shutil.which("nm") or not shutil.which("addr2line"), reason="needs binutils"
+)
 def test_the_library_has_the_symbols_and_knows_their_lines(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch.compile(

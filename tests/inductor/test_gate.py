@@ -1,4 +1,4 @@
-"""Nothing outside a compile of ours changes: the gate, in this thread, in others, after failures."""
+"""Nothing outside a compile of ours changes: in this thread, in others, after failures."""
 
 from __future__ import annotations
 

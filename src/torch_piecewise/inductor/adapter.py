@@ -93,7 +93,9 @@ def _symbols(nest: LoopNest) -> tuple[Symbol, ...]:
     for symbol in sorted(found - own, key=str):
         low, high = (known[symbol].lower, known[symbol].upper) if symbol in known else (None, None)
         least = int(low) if low is not None and low.is_Integer else -(2**63)
-        result.append(Symbol(symbol, least, int(high) if high is not None and high.is_Integer else None))
+        result.append(
+            Symbol(symbol, least, int(high) if high is not None and high.is_Integer else None)
+        )
     return tuple(result)
 
 
@@ -113,7 +115,9 @@ class _Reader:
     def body(self) -> Body:
         loop = self.node._body
         iterate, reduce = self._axes()
-        self.names.update(zip((*loop.iter_vars, *loop.reduce_vars), (*iterate, *reduce), strict=True))
+        self.names.update(
+            zip((*loop.iter_vars, *loop.reduce_vars), (*iterate, *reduce), strict=True)
+        )
         block = self.block(loop.root_block, self.builder)
         return Body(self.node.get_name(), iterate, reduce, Block(block.ops))
 
@@ -157,8 +161,8 @@ class _Reader:
 
     def step(self, fx: torch.fx.Node, values: Mapping[torch.fx.Node, Arg], builder: Builder) -> Arg:
         if fx.op == "call_function" and fx.target is operator.getitem:
-            args = (self.read(fx.args[0], values), fx.args[1])
-            return self.emit(builder, "getitem", args)
+            item = (self.read(fx.args[0], values), self.read(fx.args[1], values))
+            return self.emit(builder, "getitem", item)
         if fx.op == "call_module":
             return self.module(fx, values, builder)
         if fx.op != "call_method":
@@ -179,10 +183,12 @@ class _Reader:
             elif isinstance(arg, tuple):
                 self.declare(arg)
 
-    def module(self, fx: torch.fx.Node, values: Mapping[torch.fx.Node, Arg], builder: Builder) -> Arg:
+    def module(
+        self, fx: torch.fx.Node, values: Mapping[torch.fx.Node, Arg], builder: Builder
+    ) -> Arg:
         loop, name = self.node._body, str(fx.target)
         if name == "get_index":
-            return self.index(loop.indexing_exprs[fx.args[0]])
+            return self.index(loop.indexing_exprs[str(fx.args[0])])
         if name in loop.subblocks:
             inner = self.block(loop.subblocks[name], builder.inner())
             mask, other = (self.read(a, values) for a in fx.args)

@@ -27,7 +27,7 @@ def config_of(options: Mapping[str, object] | None, mode: str | None) -> Config:
         options,
         mode,
         inductor_options=inductor_config.get_config_copy(),
-        inductor_types=inductor_config.get_type,
+        inductor_types=getattr(inductor_config, "get_type", None),
         modes=tuple(torch._inductor.list_mode_options()),
     )
 
@@ -66,7 +66,11 @@ def compile_graph(
         **config.patches(),
     }
     try:
-        with scope.entered(scope.Scope(config, report, apply)):  # the look-up in AOTAutograd's cache
-            return compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
+        with scope.entered(
+            scope.Scope(config, report, apply)
+        ):  # the look-up in AOTAutograd's cache
+            compiled = compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
     except InvalidCxxCompiler as error:
         raise CompilerMissing.of(inductor_config.cpp.cxx, error) from error
+    assert callable(compiled)
+    return compiled

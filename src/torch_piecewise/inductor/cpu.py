@@ -53,7 +53,7 @@ class PiecewiseScheduling(CppScheduling):
         functions = mine is not None and mine.config.piece_functions
         self.kernel_group = FunctionKernelGroup() if functions else KernelGroup()
 
-    def _codegen_pieces(self, nodes: Sequence[SchedulerNode], cut: Cut) -> None:
+    def _codegen_pieces(self, nodes: list[SchedulerNode], cut: Cut) -> None:
         bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in cut.pieces]
         group = self.kernel_group
         for number, ((box, _), limited) in enumerate(zip(cut.pieces, bodies, strict=True)):
@@ -62,7 +62,7 @@ class PiecewiseScheduling(CppScheduling):
                 kernel = self.kernel_proxy_cls(group)
                 kernel.codegen_nodes(nodes)
             comment = _comment(number, len(bodies), box)
-            scheduled = list(nodes) if number == 0 else []
+            scheduled = nodes if number == 0 else []
             if isinstance(group, FunctionKernelGroup):
                 name = f"piecewise_{cut.plan.pieces[number].name}"
                 group.finalize_piece(kernel, scheduled, name, comment)
@@ -71,7 +71,7 @@ class PiecewiseScheduling(CppScheduling):
                 group.finalize_kernel(kernel, scheduled)
 
     def flush(self) -> None:
-        super().flush()
+        super().flush()  # type: ignore[no-untyped-call]
         facts.write()
 
 
@@ -95,7 +95,7 @@ def _limited_to(
             sizes = (tuple(body.sizes[0]), tuple(body.sizes[1]))
             node._body, node._sizes, node.group = body, sizes, (node.group[0], sizes)
             if not inplace:
-                node.decide_inplace_update = _decided
+                vars(node)["decide_inplace_update"] = _decided
         yield
     finally:
         for node, old_body, old_sizes, old_group in saved:

@@ -19,7 +19,7 @@ class FunctionKernelGroup(KernelGroup):
     """A kernel group whose pieces become functions; everything else is inline as ever."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.functions: list[tuple[str, str, BracesBuffer]] = []
 
     def finalize_piece(self, kernel: Any, nodes: list[Any], name: str, comment: str) -> None:

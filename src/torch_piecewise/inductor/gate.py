@@ -70,5 +70,7 @@ def install() -> None:
         entry = common.device_codegens["cpu"]
         if isinstance(entry.scheduling, Gate):
             return
-        common.device_codegens["cpu"] = dataclasses.replace(entry, scheduling=Gate(entry.scheduling))
+        common.device_codegens["cpu"] = dataclasses.replace(
+            entry, scheduling=Gate(entry.scheduling)
+        )
         common.custom_backend_passes["cpu"] = KeyPass(common.custom_backend_passes.get("cpu"))

@@ -133,7 +133,7 @@ def origins(nodes: Sequence[BaseSchedulerNode]) -> tuple[str, ...]:
     """
     mine = scope.current()
     traces = mine.traces if mine else {}
-    first = {trace: name for name, trace in reversed(traces.items())}
+    first = {trace: name for name, trace in reversed(list(traces.items()))}
     found: set[str] = set()
     for node in nodes:
         for snode in node.get_nodes():

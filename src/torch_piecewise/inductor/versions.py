@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sympy
+import torch
 from torch._inductor import compile_fx as _compile_fx
 from torch._inductor.virtualized import V
 
 
 def size_hint(expr: sympy.Expr, fallback: int = 8192) -> int:
     """A likely value of a size, for estimates only (2.11 calls it `size_hint`)."""
-    sizevars = V.graph.sizevars
+    sizevars: Any = V.graph.sizevars
     if hasattr(sizevars, "optimization_hint"):
         return int(sizevars.optimization_hint(expr, fallback=fallback))
     return int(sizevars.size_hint(expr, fallback=fallback))
@@ -21,3 +24,10 @@ def compiles_in_child_process() -> bool:
     return getattr(mode, "name", "NORMAL") == "SUBPROCESS" or bool(
         getattr(_compile_fx, "fx_compile_async", False)
     )
+
+
+def original(fn: Any) -> Any:
+    """The function or module behind what torch.compile returned; anything else is given back."""
+    if isinstance(fn, torch._dynamo.eval_frame.OptimizedModule):
+        return fn._orig_mod
+    return getattr(fn, "_torchdynamo_orig_callable", fn)

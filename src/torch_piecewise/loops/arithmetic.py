@@ -7,6 +7,7 @@ where it happens may be masked off, and elsewhere it is undefined anyway.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -48,12 +49,14 @@ def relu(x: Value) -> torch.Tensor:
 
 
 def in_float(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with integers converted to the default float dtype first."""
+    """`function` with integers converted to the float dtype of the result first."""
 
-    def run(x: Value) -> Any:
-        x = tensor(x)
-        wide = x.dtype.is_floating_point or x.dtype.is_complex
-        return function(x if wide else x.to(torch.get_default_dtype()))
+    def run(*operands: Value) -> Any:
+        tensors = [tensor(x) for x in operands]
+        dtype = functools.reduce(torch.promote_types, (x.dtype for x in tensors))
+        if not (dtype.is_floating_point or dtype.is_complex):
+            dtype = torch.get_default_dtype()
+        return function(*(x.to(dtype) for x in tensors))
 
     return run
 

@@ -89,7 +89,10 @@ class Bounds:
                 break
             slope = expr.coeff(axis, 1)
             rest = expr.coeff(axis, 0)
-            if sympy.expand(expr - slope * axis - rest) != 0 or slope.free_symbols & self.axes.keys():
+            if (
+                sympy.expand(expr - slope * axis - rest) != 0
+                or slope.free_symbols & self.axes.keys()
+            ):
                 return nothing
             low, high = self._arithmetic(slope)
             if low >= 0:
@@ -111,7 +114,8 @@ class Bounds:
             parts = [self._arithmetic(a) for a in expr.args]
             return sum(p[0] for p in parts), sum(p[1] for p in parts)
         if isinstance(expr, sympy.Mul):
-            low, high = 1, 1
+            low: Bound = 1
+            high: Bound = 1
             for a in expr.args:
                 c, d = self._arithmetic(a)
                 ends = [_times(x, y) for x in (low, high) for y in (c, d)]
@@ -164,7 +168,7 @@ class Bounds:
 
 
 def simplify(expr: sympy.Expr, bounds: Bounds, watch: Watch | None = None) -> sympy.Expr:
-    """The expression with every wrap, floor, Min, Max, Abs and Where that the bounds decide resolved.
+    """The expression without the wraps, floors, Min, Max, Abs and Where that the bounds decide.
 
     What stays open is told to `watch`: that is where the seams are.
     """

@@ -101,7 +101,7 @@ class _Printer(StrPrinter):  # type: ignore[misc]
         arguments = ", ".join(self._print(arg) for arg in expr.args)
         return f"{'' if plain else 'exact.'}{name}({arguments})"
 
-    def emptyPrinter(self, expr: Any) -> str:  # noqa: N802 (sympy's name)
+    def emptyPrinter(self, expr: Any) -> str:
         if isinstance(expr, sympy.Basic) and expr.args:
             return self.call(expr)
         raise ValueError(f"{type(expr).__name__} has no text form: {expr}")

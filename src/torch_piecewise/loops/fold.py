@@ -201,9 +201,7 @@ def _comparison(folder: Folder, op: Op, args: tuple[Operand, ...]) -> Value | No
         if name in ("eq", "ne"):
             return _truth(name == "ne")
         right = math.ceil(right) if name in ("lt", "ge") else math.floor(right)
-    said = compare(
-        name, sympy.sympify(left), sympy.sympify(right), folder.bounds, folder.watch
-    )
+    said = compare(name, sympy.sympify(left), sympy.sympify(right), folder.bounds, folder.watch)
     return None if said is None else _truth(said)
 
 

@@ -43,7 +43,9 @@ class Block:
 
 
 # What an operation may be applied to. A sympy expression stands for an index, a str for a buffer.
-Arg = Union[Ref, sympy.Expr, Block, torch.dtype, str, bool, int, float, None, tuple["Arg", ...]]
+Arg = Union[  # noqa: UP007 - a recursive alias takes no `|` of strings
+    Ref, sympy.Expr, Block, torch.dtype, str, bool, int, float, None, tuple["Arg", ...]
+]
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A size that is not known when compiling: an integer in [low, high], high None for no bound."""
+    """A size not known when compiling: an integer in [low, high], high None for no bound."""
 
     symbol: sympy.Symbol
     low: int

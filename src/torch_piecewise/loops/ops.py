@@ -214,8 +214,9 @@ def _functions() -> None:
                  "round", "reciprocal"):  # fmt: skip
         _op(name, "x", one, arith.in_float(getattr(torch, name)))
     _op("frexp", "x", always(None), arith.in_float(torch.frexp))
-    _ops("x y", two, int_truediv=torch.true_divide, atan2=torch.atan2, hypot=torch.hypot,
-         copysign=torch.copysign, nextafter=torch.nextafter, ldexp=torch.ldexp)  # fmt: skip
+    for name in ("atan2", "hypot", "copysign", "nextafter", "ldexp", "igamma", "igammac"):
+        _op(name, "x y", two, arith.in_float(getattr(torch, name)))
+    _op("int_truediv", "x y", two, torch.true_divide)
     _op("fma", "x y z", promoted("x", "y", "z", to_float=True), arith.fma)
 
 
@@ -231,8 +232,8 @@ def _special_functions() -> None:
                    "legendre_polynomial_p"]  # fmt: skip
     polynomials += [f"{s}chebyshev_polynomial_{k}" for s in ("", "shifted_") for k in "tuvw"]
     for name in (*polynomials, "gammainc", "gammaincc", "zeta"):
-        _op(name, "x y", two, getattr(torch.special, name))
-    _ops("x y", two, igamma=torch.igamma, igammac=torch.igammac, polygamma=arith.polygamma)
+        _op(name, "x y", two, arith.in_float(getattr(torch.special, name)))
+    _op("polygamma", "x y", two, arith.polygamma)
 
 
 for _fill in (_memory, _constants_and_casts, _random, _arithmetic, _comparisons, _functions,

@@ -153,7 +153,7 @@ class Parser:
                 reduce = not reduce
             elif axes:
                 line.expect(",")
-            symbol = self.declare(line, True, ":")
+            symbol = self.declare(line, True, ":,;)")
             line.expect(":")
             size = self.expression(line, line.until(",;)", "',', ';' or ')' after a size"))
             axes.append(Axis(symbol, size, reduce))

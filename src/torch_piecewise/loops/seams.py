@@ -86,7 +86,9 @@ class SeamSearch(Watch):
     def _axis(self, expr: sympy.Expr, what: str) -> sympy.Symbol | None:
         """The one iteration axis that the expression depends on, or None with a note."""
         axes = [a for a in self.nest.axes if a.symbol in expr.free_symbols]
-        loaded = [s for s in expr.free_symbols if s not in self.bounds.axes and s not in self.bounds.sizes]
+        loaded = [
+            s for s in expr.free_symbols if s not in self.bounds.axes and s not in self.bounds.sizes
+        ]
         if loaded:
             return None  # depends on data: no place on an axis
         if len(axes) > 1:
@@ -122,7 +124,11 @@ class SeamSearch(Watch):
     def _floor_sign(self, expr: sympy.Expr, floors: list[sympy.Expr], what: str) -> None:
         """A condition over f // n: turn it into one over f; other steps wait for their wraps."""
         step = floors[0]
-        if len(floors) == 1 and isinstance(step, FloorDiv) and isinstance(step.args[1], sympy.Integer):
+        if (
+            len(floors) == 1
+            and isinstance(step, FloorDiv)
+            and isinstance(step.args[1], sympy.Integer)
+        ):
             slope, offset = expr.coeff(step, 1), expr.coeff(step, 0)
             base, divisor = step.args
             if slope == 1 and sympy.expand(expr - step - offset) == 0:
@@ -146,7 +152,7 @@ class SeamSearch(Watch):
                 return
             multiples = range(first + 1, last + 1)
         else:
-            multiples = range(0, 2)
+            multiples = range(2)
         for k in multiples:
             self._sign(sympy.expand(slope * axis + offset - k * period), what)
 
@@ -157,7 +163,9 @@ class SeamSearch(Watch):
         if self._before(position, sympy.S.Zero) or self._before(size, position):
             return  # proven to be at or beyond an end
         if not (self._before(sympy.S.Zero, position) and self._before(position, size)):
-            self._note("order-unproven", f"{what}: {axis} = {position} not proven inside [0, {size}]")
+            self._note(
+                "order-unproven", f"{what}: {axis} = {position} not proven inside [0, {size}]"
+            )
             return
         cuts = list(self.cuts.get(axis, ()))
         place = 0

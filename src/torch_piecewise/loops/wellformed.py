@@ -20,7 +20,6 @@ from .ops import (
     unsupported,
 )
 
-
 VALUELESS = (
     "store",
     "store_reduction",

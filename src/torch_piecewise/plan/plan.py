@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something was done or left: `code` is stable, `text` is for people, `hint` says what to do."""
+    """Why something was done or left: a stable `code`, a `text`, and a `hint` on what to do."""
 
     code: str
     where: str

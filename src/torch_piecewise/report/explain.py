@@ -99,8 +99,9 @@ def explain(
     the compile raises, as OptionError for a wrong option.
     """
     from torch_piecewise.inductor.compile import compile_graph, config_of
+    from torch_piecewise.inductor.versions import original
 
-    fn = _original(fn)
+    fn = original(fn)
     config = config_of(options, None)
     plans: list[Plan] = []
     graphs: list[Mapping[str, SourceLine]] = []  # of the graph behind each plan
@@ -123,13 +124,6 @@ def explain(
         tuple(plans[k] for k in order),
         tuple(tuple(_lines_of(n, graphs[k]) for n in plans[k].nests) for k in order),
     )
-
-
-def _original(fn: Any) -> Any:
-    """The function or module behind what torch.compile returned."""
-    if isinstance(fn, torch._dynamo.eval_frame.OptimizedModule):
-        return fn._orig_mod
-    return getattr(fn, "_torchdynamo_orig_callable", fn)
 
 
 def _copied(tree: Any) -> Any:
@@ -184,7 +178,7 @@ def _leaves(roots: list[Any]) -> list[torch.Tensor]:
 
 
 def _source_lines(gm: torch.fx.GraphModule) -> dict[str, SourceLine]:
-    """For each node of Dynamo's graph the innermost line of code that made it, the user's own first."""
+    """For each node of Dynamo's graph the innermost line of the user's code that made it."""
     found = {}
     for node in gm.graph.nodes:
         frames = list(LINE.finditer(node.stack_trace or ""))

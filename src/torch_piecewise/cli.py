@@ -1,0 +1,249 @@
+"""The command line: `torch-piecewise bench | demo | explain`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+
+from torch_piecewise.errors import PiecewiseError
+
+# torch takes seconds to import: the commands do it, so that --help need not
+
+app = typer.Typer(
+    help="torch.compile, range by range: see what it cut, and measure it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+WRONG_INPUT = 2
+
+
+class Suite(str, Enum):
+    seams = "seams"
+    models = "models"
+
+
+class Scale(str, Enum):
+    tiny = "tiny"
+    cpu = "cpu"
+    gpu = "gpu"
+
+
+class DType(str, Enum):
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+class InputError(PiecewiseError, ValueError):
+    """Something named on the command line does not exist or is not what it has to be."""
+
+
+@app.command()
+def bench(
+    suite: Annotated[Suite, typer.Argument(help="What to measure.")] = Suite.seams,
+    scale: Annotated[Scale, typer.Option(help="Sizes of the seams suite.")] = Scale.cpu,
+    dtype: Annotated[DType, typer.Option(help="Data type of inputs and weights.")] = DType.float32,
+    device: Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of a step, on the CPU.")] = 1,
+    rounds: Annotated[int, typer.Option(min=2, help="Least number of rounds.")] = 15,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Time budget of a subject: rounds go on until then.")
+    ] = 2.0,
+    only: Annotated[str, typer.Option(help="Measure those whose name contains this.")] = "",
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh/--in-process", help="Each subject in a new process, or in this."),
+    ] = True,
+    compile_time: Annotated[
+        bool, typer.Option("--compile-time", help="Measure cold compile times instead.")
+    ] = False,
+    compile_workers: Annotated[
+        int, typer.Option(min=1, help="Processes that build C++ code.", show_default="cores")
+    ] = os.cpu_count() or 1,
+    backend: Annotated[
+        str, typer.Option(help="The backend to measure against Inductor.")
+    ] = "piecewise",
+    output: Annotated[Path | None, typer.Option(help="Write all numbers here, as JSON.")] = None,
+) -> None:
+    """Measure the backend against eager mode and plain Inductor. Exit status 1: a wrong result."""
+    from torch_piecewise.bench.settings import Settings
+
+    settings = Settings(
+        suite=suite.value,
+        scale=scale.value,
+        dtype=dtype.value,
+        device=device,
+        threads=threads,
+        rounds=rounds,
+        seconds=seconds,
+        only=only,
+        fresh=fresh,
+        compile_workers=compile_workers,
+        backend=backend,
+    )
+    with _clear_errors():
+        failed = _bench(settings, compile_time, output)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _bench(settings: Any, compile_time: bool, output: Path | None) -> bool:
+    from torch_piecewise.bench import run, subjects, table
+
+    _check_bench(settings)
+    tasks = subjects.tasks(settings)
+    console = table.wide_console()
+    if compile_time:
+        compiled = run.compile_all(tasks, settings, console)
+        console.print(table.compile_table(compiled, settings))
+        result, failed = run.report(settings, compiled), any(r.error for r in compiled)
+    else:
+        measured = run.measure_all(tasks, settings, console)
+        console.print(table.table(measured, settings), *table.problems(measured), sep="\n")
+        result, failed = run.report(settings, measured), any(r.problems for r in measured)
+    if output is not None:
+        run.write(output, result)
+        console.print(f"all numbers: {output}")
+    return failed
+
+
+def _check_bench(settings: Any) -> None:
+    """Raise InputError for what can be known to be wrong before anything is compiled."""
+    import torch
+
+    from torch_piecewise.bench.settings import Settings
+    from torch_piecewise.bench.subjects import tasks
+
+    try:
+        device = torch.device(settings.device)
+    except RuntimeError:
+        raise InputError(f"--device: torch knows no device {settings.device!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device: this machine has no CUDA device that torch can use")
+    backends = torch.compiler.list_backends(exclude_tags=None)
+    if settings.backend not in backends:
+        near = _nearest(settings.backend, backends)
+        raise InputError(f"--backend: torch.compile has no backend {settings.backend!r}{near}")
+    if not tasks(settings):
+        labels = [task.label for task in tasks(Settings(suite=settings.suite))]
+        near = _nearest(settings.only, labels)
+        raise InputError(f"--only: no name of the {settings.suite} has {settings.only!r}{near}")
+
+
+@app.command()
+def demo(
+    steps: Annotated[int, typer.Option(min=25, help="Steps of the simulation.")] = 1000,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of a step.")] = 1,
+) -> None:
+    """Run a simulation, a rotary embedding and a concat block through three backends."""
+    from torch_piecewise.bench.demo import run
+
+    with _clear_errors():
+        agrees = run(steps=steps, threads=threads)
+    raise typer.Exit(0 if agrees else 1)
+
+
+@app.command()
+def explain(
+    script: Annotated[
+        str,
+        typer.Argument(help="`file.py:name` or `module:name`; name() returns (callable, args)."),
+    ],
+) -> None:
+    """Show each loop nest of a function: its seams, its pieces, and why it was cut or left."""
+    with _clear_errors():
+        fn, args = load_script(script)
+        import torch_piecewise
+
+        typer.echo(str(torch_piecewise.explain(fn, args)))
+
+
+def load_script(script: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """What SCRIPT's function returns: a callable and its arguments. Raises InputError."""
+    place, colon, name = script.rpartition(":")
+    if not (place and colon and name):
+        raise InputError(f"{script!r} is no SCRIPT: write file.py:name or module:name")
+    module = _module(place)
+    maker = getattr(module, name, None)
+    if maker is None:
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise InputError(f"{place} has nothing called {name!r}{_nearest(name, public)}")
+    if not callable(maker):
+        raise InputError(f"{script}: {name} is {type(maker).__name__}, not a function")
+    try:
+        made = maker()
+    except Exception as error:  # the user's own code, which may raise anything
+        raise InputError(f"{script}: {name}() failed: {_said(error)}") from error
+    if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
+        raise InputError(f"{script}: {name}() has to return (callable, args), not {_short(made)}")
+    fn, args = made
+    if not isinstance(args, (tuple, list)):
+        raise InputError(f"{script}: the args that {name}() returns have to be a tuple")
+    return fn, tuple(args)
+
+
+def _module(place: str) -> ModuleType:
+    try:
+        if not place.endswith(".py"):
+            if "" not in sys.path:
+                sys.path.insert(0, "")  # as `python -m` does
+            return importlib.import_module(place)
+        path = Path(place)
+        if not path.is_file():
+            raise InputError(f"there is no file {place}")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(path.stem, module)
+        sys.path.insert(0, str(path.parent))  # a script imports its neighbours
+        spec.loader.exec_module(module)
+        return module
+    except InputError:
+        raise
+    except Exception as error:  # the user's own code, which may raise anything
+        raise InputError(f"importing {place} failed: {_said(error)}") from error
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """An error of ours ends the command with its message and exit status 2, without a traceback.
+
+    Dynamo raises a backend's error wrapped in its own.
+    """
+    try:
+        yield
+    except Exception as error:
+        ours: object = getattr(error, "inner_exception", error)
+        if not isinstance(ours, PiecewiseError):
+            raise
+        typer.echo(f"error: {ours}", err=True)
+        raise typer.Exit(WRONG_INPUT) from error
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.4)
+    return f"; nearest: {', '.join(near)}" if near else ""
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def main() -> None:
+    app()
