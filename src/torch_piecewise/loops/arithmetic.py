@@ -91,11 +91,12 @@ def where(condition: Value, x: Value, y: Value) -> torch.Tensor:
 
 def fma(x: Value, y: Value, z: Value) -> torch.Tensor:
     """x * y + z, rounded once where f64 is wide enough to tell; f64 itself is rounded twice."""
-    product = tensor(x) * y
-    dtype = torch.result_type(product, z)
+    x = tensor(x)
+    dtype = torch.result_type(x * y, z)
     if not dtype.is_floating_point:
         dtype = torch.get_default_dtype()
-    return (tensor(x).to(torch.float64) * y + z).to(dtype)
+    wide: torch.Tensor = x.to(torch.float64) * y + z
+    return wide.to(dtype)
 
 
 def _integer_division(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -191,8 +191,10 @@ class Parser:
         iterate: list[sympy.Symbol] = []
         reduce: list[sympy.Symbol] = []
         if line.accept("for "):
+            axes = iterate
             while not (iterate or reduce) or line.accept(","):
-                axes = reduce if line.accept("reduce ") else iterate
+                if line.accept("reduce "):  # and so are all that follow
+                    axes = reduce
                 axes.append(self.axis(line))
         line.expect(":")
         line.end()

@@ -134,7 +134,8 @@ class _Writer:
 
     def body(self, body: Body) -> None:
         axes = [str(s) for s in body.iterate]
-        axes += [f"reduce {s}" for s in body.reduce]
+        if body.reduce:
+            axes.append(f"reduce {', '.join(map(str, body.reduce))}")
         over = f" for {', '.join(axes)}" if axes else ""
         self.lines.append(f"body {self.string(body.name)}{over}:")
         self.block(body.block, "  ")

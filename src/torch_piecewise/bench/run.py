@@ -1,0 +1,115 @@
+"""A whole run: every task of a suite measured, with a progress bar, and the results as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from torch_piecewise.bench import machine
+from torch_piecewise.bench.compile_time import CompileRecord, contestants
+from torch_piecewise.bench.harness import Record, measure
+from torch_piecewise.bench.plans import share_in_ir
+from torch_piecewise.bench.settings import Settings, Task
+from torch_piecewise.bench.timing import geometric_mean
+from torch_piecewise.bench.worker import ask_compile, ask_measure
+
+T = TypeVar("T")
+
+
+def measure_all(tasks: Sequence[Task], settings: Settings, console: Console) -> tuple[Record, ...]:
+    """One record a task. A task that fails has its error in the record, and the run goes on."""
+
+    def one(task: Task) -> Record:
+        try:
+            return ask_measure(task, settings) if settings.fresh else measure(task, settings)
+        except Exception as error:  # any failure of a compile or a step is a result of the bench
+            return Record(task.suite, task.name, task.train, error=_said(error))
+
+    return tuple(_with_progress(tasks, one, console))
+
+
+def compile_all(
+    tasks: Sequence[Task], settings: Settings, console: Console
+) -> tuple[CompileRecord, ...]:
+    """One record a task, each from `settings.compile_repeats` fresh processes a backend."""
+    return tuple(_with_progress(tasks, lambda task: _compile_times(task, settings), console))
+
+
+def _compile_times(task: Task, settings: Settings) -> CompileRecord:
+    order = list(contestants(settings))
+    seconds: dict[str, list[float]] = {variant.name: [] for variant in order}
+    try:
+        for _ in range(settings.compile_repeats):
+            for variant in order:
+                seconds[variant.name].append(ask_compile(task, variant.name, settings))
+            order.reverse()
+    except Exception as error:  # as in measure_all
+        return CompileRecord(task.suite, task.name, task.train, error=_said(error))
+    plain, tested = (tuple(seconds[variant.name]) for variant in contestants(settings))
+    return CompileRecord(task.suite, task.name, task.train, plain, tested)
+
+
+def _with_progress(
+    tasks: Sequence[Task], one: Callable[[Task], T], console: Console
+) -> Iterator[T]:
+    columns = (
+        TextColumn("{task.description:30}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=len(tasks))
+        for task in tasks:
+            progress.update(bar, description=task.label)
+            yield one(task)
+            progress.advance(bar)
+
+
+def _said(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def summary(records: Iterable[Record]) -> dict[str, Any]:
+    """The few numbers that say how a run went."""
+    every = list(records)
+    speeds = {}
+    for record in every:
+        tested = record.variant("piecewise")
+        if tested is not None:
+            speeds[Task(record.suite, record.name, record.train).label] = tested.speed
+    slowest = min(speeds, key=lambda name: speeds[name], default=None)
+    return {
+        "subjects": len(every),
+        "failed": sum(bool(record.problems) for record in every),
+        "equal_to_inductor": sum(record.difference == 0.0 for record in every),
+        "geometric_mean_speed": geometric_mean(list(speeds.values())) if speeds else None,
+        "lowest_speed": speeds[slowest] if slowest else None,
+        "slowest": slowest,
+        "share_in_ir": share_in_ir([r.plan for r in every if r.plan is not None]),
+    }
+
+
+def report(settings: Settings, records: Sequence[Record | CompileRecord]) -> dict[str, Any]:
+    """All numbers of a run as plain values, ready for JSON."""
+    measured = [r for r in records if isinstance(r, Record)]
+    compiled = [r for r in records if isinstance(r, CompileRecord)]
+    result: dict[str, Any] = {"settings": settings.to_json(), "machine": machine.facts()}
+    if measured:
+        result["summary"] = summary(measured)
+        result["records"] = [dataclasses.asdict(r) for r in measured]
+    if compiled:
+        result["compile"] = [{**dataclasses.asdict(r), "ratio": r.ratio} for r in compiled]
+    return result
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")

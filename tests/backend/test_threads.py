@@ -1,0 +1,71 @@
+"""Several threads compile and run at once, with this backend and with plain Inductor."""
+
+import threading
+
+import torch
+import torch.nn.functional as F
+
+from .harness import compiled, plain
+
+
+def run_all(tasks):
+    """Start all at the same time; raise the first error."""
+    barrier, errors = threading.Barrier(len(tasks)), []
+
+    def guarded(task):
+        try:
+            barrier.wait()
+            task()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(task,)) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def shift(by):
+    return lambda x: torch.roll(x * by, by, 0) + F.pad(x, (by, -by))
+
+
+def test_compiles_side_by_side():
+    torch._dynamo.reset()
+    x = torch.randn(64, 96)
+    makers = [plain, compiled, lambda fn: compiled(fn, "seams"), lambda fn: compiled(fn, "off")]
+
+    def task(make, by):
+        fn = shift(by)
+        call = make(fn)
+        for _ in range(3):
+            torch.testing.assert_close(call(x), fn(x))
+
+    run_all([lambda m=m, by=by + 1: task(m, by) for by, m in enumerate(makers)])
+
+
+def test_one_function_called_from_many_threads():
+    torch._dynamo.reset()
+    fn = shift(2)
+    call = compiled(fn, "seams")
+
+    def task(seed):
+        x = torch.randn(64, 96, generator=torch.Generator().manual_seed(seed))
+        for _ in range(20):
+            assert torch.equal(call(x), fn(x))
+
+    run_all([lambda s=s: task(s) for s in range(4)])
+
+
+def test_backward_in_another_thread():
+    """Backward compiles lazily, in the thread that asks for it."""
+    torch._dynamo.reset()
+    fn = shift(3)
+    x = torch.randn(64, 96, requires_grad=True)
+    out = compiled(fn, "seams")(x)
+    run_all([lambda: out.square().sum().backward()])
+    y = x.detach().clone().requires_grad_()
+    fn(y).square().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)

@@ -1,0 +1,56 @@
+"""What all tests share: a clean Dynamo for each, the backend under test, and which tests run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+ALL = "PIECEWISE_TEST_ALL"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--backend",
+        default="piecewise",
+        help="what tests of cases, bench and models compile with; `inductor` shows what is "
+        "not this package's doing",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the long tests out, unless all are asked for or marks are chosen with -m."""
+    if os.environ.get(ALL) == "1" or config.option.markexpr:
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in set(long)]
+
+
+@pytest.fixture(autouse=True)
+def clean_dynamo() -> Iterator[None]:
+    """No compiled code, and no recompile limit reached, is left over from another test."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> str:
+    """The backend under test: "piecewise", or what --backend names."""
+    return str(request.config.getoption("--backend"))
+
+
+@pytest.fixture
+def compiled(backend: str) -> Callable[..., Any]:
+    """torch.compile with the backend under test."""
+
+    def compile_it(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        return torch.compile(fn, backend=backend, **options)
+
+    return compile_it
