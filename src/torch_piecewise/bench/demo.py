@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
 from torch_piecewise.bench import machine, workloads
@@ -55,14 +57,14 @@ def run(steps: int = 1000, threads: int = 1, console: Console | None = None) -> 
             f"Gray-Scott reaction and diffusion, {SIDE} x {SIDE}, periodic: compiling ..."
         )
         simulation, concentration = simulate(steps)
-        console.print(picture(concentration))
+        console.print(Text(picture(concentration)))
         console.print("rotary embedding and concat block: compiling ...")
         shown = (simulation, block("cat_rotary"), block("cat_dense_block"))
     console.print(_times(shown))
     console.print(_seams(shown))
     for each in shown:
         for problem in each.problems:
-            console.print(f"[red]{each.name}: {problem}[/red]")
+            console.print(Text(f"{each.name}: {problem}", style="red"))
     console.print(f"done in {time.perf_counter() - started:.0f} s")
     return not any(each.problems for each in shown)
 
@@ -186,16 +188,19 @@ def _seams(shown: Sequence[Shown]) -> Table:
     for column in ("", "loop nest", "seams", "pieces", "why"):
         made.add_column(column)
     for each in shown:
-        for label, nest in _nests(each):
-            sizes = " x ".join(f"{axis.name}:{axis.size}" for axis in nest.axes)
-            seams = "\n".join(f"{s.axis} = {s.position}: {s.cause}" for s in nest.seams)
-            made.add_row(label, sizes, seams or "none", str(len(nest.pieces)), str(nest.reason))
+        nests = [nest for plan in each.plans for nest in plan.nests]
+        label = each.name
+        for nest in nests:
+            if nest.seams:
+                made.add_row(*map(Text, (label, *_nest(nest))))
+                label = ""
+        for reason, count in Counter(str(n.reason) for n in nests if not n.seams).items():
+            made.add_row(*map(Text, (label, f"{count} nests", "none", str(count), reason)))
+            label = ""
     return made
 
 
-def _nests(shown: Shown) -> Iterator[tuple[str, NestPlan]]:
-    label = shown.name
-    for plan in shown.plans:
-        for nest in plan.nests:
-            yield label, nest
-            label = ""
+def _nest(nest: NestPlan) -> tuple[str, str, str, str]:
+    sizes = " x ".join(f"{axis.name}:{axis.size}" for axis in nest.axes)
+    seams = "\n".join(f"{s.axis} = {s.position}: {s.cause}" for s in nest.seams)
+    return sizes, seams, str(len(nest.pieces)), str(nest.reason)

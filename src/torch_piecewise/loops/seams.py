@@ -14,8 +14,10 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, ModularIndexin
 from .bounds import Bounds, Watch
 from .fold import fold
 from .ir import LoopNest
+from .split import boxes, move
 
-MOST_WRAPS = 8  # more positions than this on one axis are a period, not a boundary
+MOST_WRAPS = 8  # more wraps than this along one axis are a period, not a boundary
+MOST_CUTS = 32  # the search stops there: each cut makes the next ones dearer to place
 ROUNDS = 3  # a condition over a wrapped index shows its seam once the wrap is cut
 
 _STEPS = (FloorDiv, ModularIndexing, Mod, PythonMod)
@@ -48,7 +50,7 @@ class SeamSearch(Watch):
     seams: list[SeamAt] = field(default_factory=list)
     cuts: dict[sympy.Symbol, tuple[sympy.Expr, ...]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
-    wrapped: bool = False  # a condition waits for a wrap to be cut
+    waiting: set[sympy.Symbol] = field(default_factory=set)  # axes with a condition on a wrap
     _asked: set[tuple[str, sympy.Basic, sympy.Basic]] = field(default_factory=set)
 
     def sign(self, expr: sympy.Expr) -> None:
@@ -63,7 +65,7 @@ class SeamSearch(Watch):
         if axis is None:
             return
         if base.has(*_OPEN):
-            self.wrapped = True
+            self.waiting.add(axis)
             return
         slope = base.coeff(axis, 1)
         offset = base.coeff(axis, 0)
@@ -106,7 +108,7 @@ class SeamSearch(Watch):
             return
         floors = [f for f in expr.atoms(*_OPEN) if axis in f.free_symbols]
         if floors:
-            self._floor_sign(expr, floors, what)
+            self._floor_sign(axis, expr, floors, what)
             return
         slope, offset = expr.coeff(axis, 1), expr.coeff(axis, 0)
         if sympy.expand(expr - slope * axis - offset) != 0 or not isinstance(slope, sympy.Integer):
@@ -121,7 +123,9 @@ class SeamSearch(Watch):
         else:
             self._cut(axis, FloorDiv(offset, -slope) + 1, what)
 
-    def _floor_sign(self, expr: sympy.Expr, floors: list[sympy.Expr], what: str) -> None:
+    def _floor_sign(
+        self, axis: sympy.Symbol, expr: sympy.Expr, floors: list[sympy.Expr], what: str
+    ) -> None:
         """A condition over f // n: turn it into one over f; other steps wait for their wraps."""
         step = floors[0]
         if (
@@ -138,7 +142,7 @@ class SeamSearch(Watch):
                 # c - f // n < 0, so f // n >= c + 1
                 self._sign(sympy.expand((offset + 1) * divisor - base - 1), what)
                 return
-        self.wrapped = True
+        self.waiting.add(axis)
 
     def _wraps(
         self, axis: sympy.Symbol, slope: int, offset: sympy.Expr, period: sympy.Expr, what: str
@@ -168,6 +172,9 @@ class SeamSearch(Watch):
             )
             return
         cuts = list(self.cuts.get(axis, ()))
+        if len(cuts) == MOST_CUTS:
+            self._note("many-seams", f"{axis} has more than {MOST_CUTS} seams; the rest is left")
+            return
         place = 0
         for cut in cuts:
             if sympy.expand(cut - position) == 0:
@@ -188,6 +195,8 @@ class SeamSearch(Watch):
 
     def _before(self, a: sympy.Expr, b: sympy.Expr) -> bool:
         """Whether a <= b is proven."""
+        if isinstance(a, sympy.Integer) and isinstance(b, sympy.Integer):
+            return int(a) <= int(b)
         return self.bounds.negative(sympy.expand(a - b) - 1) is True
 
 
@@ -196,24 +205,21 @@ def find(nest: LoopNest) -> SeamSearch:
     search = SeamSearch(nest, Bounds.of(nest.axes, nest.symbols))
     fold(nest, search)
     for _ in range(ROUNDS - 1):
-        if not (search.wrapped and search.cuts):
-            break
-        search.wrapped = False
-        _look_inside(nest, search)
+        inside = [a for a in search.waiting if 0 < len(search.cuts.get(a, ())) <= MOST_WRAPS]
+        search.waiting.clear()
+        for axis in sorted(inside, key=str):
+            _look_inside(nest, search, axis)
     return search
 
 
-def _look_inside(nest: LoopNest, search: SeamSearch) -> None:
-    """Search again inside the ranges cut so far: wraps are affine there."""
-    from .split import boxes, restrict
-
-    for axis, positions in list(search.cuts.items()):
-        for box in boxes(nest, {axis: positions}):
-            start, _ = box.range(axis)
-            inner = SeamSearch(restrict(nest, box), search.bounds)
-            inner.bounds = Bounds.of(inner.nest.axes, nest.symbols)
-            fold(inner.nest, inner)
-            search.wrapped |= inner.wrapped
-            for seam in inner.seams:
-                offset = start if seam.axis == axis else 0
-                search._cut(seam.axis, seam.position + offset, seam.cause)
+def _look_inside(nest: LoopNest, search: SeamSearch, axis: sympy.Symbol) -> None:
+    """Search again inside the ranges of one axis cut so far: wraps are affine there."""
+    for box in boxes(nest, {axis: search.cuts[axis]}):
+        start, _ = box.range(axis)
+        limited = move(nest, box)
+        inner = SeamSearch(limited, Bounds.of(limited.axes, nest.symbols))
+        fold(limited, inner)
+        search.waiting |= inner.waiting
+        for seam in inner.seams:
+            offset = start if seam.axis == axis else 0
+            search._cut(seam.axis, seam.position + offset, seam.cause)

@@ -29,13 +29,17 @@ def boxes(nest: LoopNest, cuts: Cuts) -> tuple[Box, ...]:
 
 def restrict(nest: LoopNest, box: Box) -> LoopNest:
     """The nest over one box: its axes count from 0, and what the box decides is folded."""
+    return fold(move(nest, box))
+
+
+def move(nest: LoopNest, box: Box) -> LoopNest:
+    """The nest over one box, its axes counted from 0, with nothing folded."""
     offsets = {s: s + lo for s, (lo, _) in zip(box.axes, box.ranges, strict=True) if lo != 0}
     axes = tuple(
         replace(a, size=sympy.expand(stop - start))
         for a, (start, stop) in zip(nest.axes, box.ranges, strict=True)
     )
-    moved = replace(nest, axes=axes).with_blocks(lambda body: _moved(body, offsets))
-    return fold(moved)
+    return replace(nest, axes=axes).with_blocks(lambda body: _moved(body, offsets))
 
 
 def _moved(body: Body, offsets: Mapping[sympy.Symbol, sympy.Expr]) -> Block:
