@@ -41,8 +41,7 @@ def test_fast(names):
 
 @pytest.mark.parametrize("dtype", OTHERS, ids=str)
 def test_dtypes(dtype):
-    names = takers(dtype, ("pad", "roll_two", "bitwise", "logical"))
-    sweep(names[:2], dtype, splits=("seams",))
+    sweep(["pad"], dtype, splits=("seams",))
 
 
 @pytest.mark.long
@@ -53,6 +52,7 @@ def test_wide(names, dtype):
         sweep(names, dtype)
 
 
+@pytest.mark.long
 def test_complex_is_left_as_plain():
     def fn(x):
         return torch.roll(x, 3, 1) * 2 + torch.nn.functional.pad(x, (1, -1))

@@ -44,8 +44,7 @@ def test_compiled_inside_compiled():
     torch._dynamo.reset()
     x = torch.randn(X)
     expected = wave(x) * 2 + torch.roll(x, 1, 0)
-    for call in (plain(outer), compiled(outer, "seams")):
-        torch.testing.assert_close(call(x), expected)
+    torch.testing.assert_close(compiled(outer, "seams")(x), expected)
 
 
 def test_compiled_optimizer_step():
@@ -153,7 +152,7 @@ def test_number_of_pieces():
         assert [len(n.pieces) for n in nests] == wanted
 
 
-@pytest.mark.parametrize("names", groups([n for n in FAST if CASES[n].exact], 6)[:1], ids="-".join)
+@pytest.mark.parametrize("names", groups([n for n in FAST if CASES[n].exact], 3)[:1], ids="-".join)
 def test_pieces_as_functions(names):
     cases = [CASES[name] for name in names]
     args = [a for i, case in enumerate(cases) for a in case.args(seed=i)]

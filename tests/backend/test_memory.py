@@ -32,6 +32,30 @@ def test_mutation_read_again():
     same_as_plain(fn, torch.randn(130, 70))
 
 
+def test_buffer_used_for_the_last_time():
+    """Its memory may be reused for the result, unless some piece reads it elsewhere."""
+
+    def fn(x, w):
+        y, z = x @ w, w @ x
+        j = torch.arange(64)
+        return torch.where(j < 40, y, torch.roll(y, 1, 1)), torch.where(j < 20, z * 2, z + 1)
+
+    same_as_plain(fn, torch.randn(64, 64), torch.randn(64, 64), exact=False)
+
+
+def test_values_shared_inside_a_nest():
+    """Some are stored, some only passed on; a piece may not need all of them."""
+
+    def fn(x, y):
+        a = torch.roll(x, 3, 1) + 1
+        b = torch.where(torch.arange(96) < 40, a * 2, y)
+        c = F.pad(b, (1, -1)) * a
+        d = torch.where(torch.arange(64)[:, None] >= 60, b + c, a)
+        return b, d * 3, d.to(torch.float64), (d > 0) & (torch.arange(96) > 90)
+
+    same_as_plain(fn, torch.randn(X), torch.randn(X))
+
+
 def test_views_and_aliased_arguments():
     def fn(x, view, row):
         view.add_(1)

@@ -16,7 +16,7 @@ def noisy(x):
     return y, torch.roll(torch.rand_like(x), 3, 1) + x, F.pad(torch.randn(X), (1, 1)) + 1
 
 
-@pytest.mark.parametrize("fallback", [False, True])
+@pytest.mark.parametrize("fallback", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_same_seed_same_numbers(fallback):
     options = {"fallback_random": fallback}
     same_as_plain(noisy, torch.randn(X), options=options, eager=fallback)
@@ -31,7 +31,7 @@ def test_randint_bernoulli_and_permutation():
     same_as_plain(fn, torch.rand(X), eager=False)
 
 
-@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("inside", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_autocast(inside):
     def fn(x, w):
         return torch.roll(x @ w, 3, 1) * 2 + F.pad(x, (1, -1))[:, :64], F.pad(x @ w, (1, 1))
@@ -48,6 +48,7 @@ def test_autocast(inside):
         same_as_plain(fn, *args, exact=False, eager=False, context=context)
 
 
+@pytest.mark.long
 def test_default_dtype():
     def fn(x):
         return F.pad(torch.ones(X), (1, 2)) + torch.roll(torch.zeros(64, 99) + x, 1, 1) * 0.1

@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import torch_piecewise
+
 from .harness import BACKEND, compiled, plain, same_as_plain
 
 X = (64, 96)
@@ -48,6 +50,8 @@ OPTIONS = [
     {"cpp.fallback_scatter_reduce_sum": False},
     {"emulate_precision_casts": True},
     {"fx_graph_cache": False},
+    {"compile_threads": 1},
+    {"cpp.max_horizontal_fusion_size": 1},
 ]
 
 
@@ -150,3 +154,23 @@ def test_control_flow_operators():
 
     for flag in (torch.ones(1), torch.zeros(1)):
         same_as_plain(chosen, flag, torch.randn(X))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "parts"),
+    [
+        ({"splitt": "off"}, "OptionError", "nearest valid: 'split'"),
+        ({"split": "of"}, "OptionError", "did you mean 'off'"),
+        ({"max_autotune": "yes"}, "OptionError", "a bool"),
+        ({"ranges": [0, None]}, "NotYetAvailable", "is planned"),
+        ({"cpu_backend": "halide"}, "UnsupportedSetting", 'set it to "cpp"'),
+        ({"cpp.cxx": ("no-such-compiler",)}, "CompilerMissing", "no-such-compiler"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_input_is_named(options, error, parts):
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=error) as caught:
+        compiled(fn, options={"fx_graph_cache": False, **options})(*args())
+    assert parts in str(caught.value)
+    assert isinstance(caught.value.inner_exception, torch_piecewise.PiecewiseError)

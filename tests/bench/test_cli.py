@@ -94,7 +94,10 @@ def test_bench_writes_its_numbers(tmp_path, backend):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--only", "gray_scot_"], "no name of the seams has 'gray_scot_'; nearest: roll_gray_scott"),
+        (
+            ["--only", "gray_scot_"],
+            "no name of the seams has 'gray_scot_'; nearest: roll_gray_scott",
+        ),
         (["--backend", "pieceswise"], "has no backend 'pieceswise'; nearest: piecewise"),
         (["--device", "toaster"], "torch knows no device 'toaster'"),
         (["--scale", "huge"], "'--scale'"),

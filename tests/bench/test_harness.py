@@ -202,9 +202,13 @@ def test_a_process_of_its_own_gives_the_same_record(backend):
 def test_plans_are_counted():
     def nest(pieces: int, in_ir: bool) -> NestPlan:
         made = tuple(Piece(f"p{i}", (("i0", "0", "1"),)) for i in range(pieces))
-        return NestPlan("n", (), (), made, Reason("cut" if pieces > 1 else "whole", "n", ""), in_ir=in_ir)
+        return NestPlan(
+            "n", (), (), made, Reason("cut" if pieces > 1 else "whole", "n", ""), in_ir=in_ir
+        )
 
-    facts = count([Plan("forward", (nest(3, True), nest(1, False))), Plan("backward", (nest(1, True),))])
+    facts = count(
+        [Plan("forward", (nest(3, True), nest(1, False))), Plan("backward", (nest(1, True),))]
+    )
     assert facts == PlanFacts(2, nests=3, in_ir=2, cut=1, pieces=5, reasons={"cut": 1, "whole": 2})
     assert share_in_ir([facts]) == 2 / 3
     assert share_in_ir([]) is None

@@ -210,9 +210,10 @@ buffers y: f64
 body b for i0:
   %0: i64 = index_expr([i0], i64)
   %1: bool = lt(%0, LIMIT)
-  device_assert_async(%1, 'too far')
+  %2 = device_assert_async(%1, 'too far')
+  store(y, [0], %2)
 """
-    execute(source.replace("LIMIT", "4"), y=torch.zeros(1, dtype=F64))
+    assert execute(source.replace("LIMIT", "4"), y=torch.zeros(1, dtype=F64)).item() == 1
     with pytest.raises(interpret.AssertFailed, match="body b, op %2: too far"):
         execute(source.replace("LIMIT", "3"), y=torch.zeros(1, dtype=F64))
 

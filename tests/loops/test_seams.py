@@ -165,3 +165,14 @@ def test_a_bound_in_a_float_dtype_counts_only_where_it_is_exact() -> None:
     )
     assert found(text.replace("{}", "f32")) == {"i0": ("7",)}
     assert found(text.replace("{}", "f16")) == {}  # 70000 is no float16, so i0 may be rounded
+
+
+def test_an_empty_axis_that_wraps_at_zero_has_no_seam() -> None:
+    text = """\
+nest n (i0: 0)
+buffers x: f32, y: f32
+body op0 for i0:
+  %0: f32 = load(x, [(i0 + 1) % 0])
+  store(y, [i0], %0)
+"""
+    assert found(text) == {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-from torch._inductor.exc import InvalidCxxCompiler
+from torch._inductor.exc import InductorError, InvalidCxxCompiler
 
 from torch_piecewise.config import Config
 from torch_piecewise.errors import CompilerMissing, UnsupportedSetting, UnsupportedTorch
@@ -57,7 +58,7 @@ def compile_graph(
     traces = {n.name: n.stack_trace for n in gm.graph.nodes if n.stack_trace}
 
     def inner(gm: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
-        with scope.entered(scope.Scope(config, report, apply, traces)):
+        with scope.entered(scope.Scope(config, report, apply, traces)), _compiler_named():
             return compile_fx_inner(gm, inputs, **kwargs)
 
     patches = {
@@ -65,12 +66,21 @@ def compile_graph(
         **({"aot_inductor.debug_symbols": True} if config.piece_functions else {}),
         **config.patches(),
     }
-    try:
-        with scope.entered(
-            scope.Scope(config, report, apply)
-        ):  # the look-up in AOTAutograd's cache
-            compiled = compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
-    except InvalidCxxCompiler as error:
-        raise CompilerMissing.of(inductor_config.cpp.cxx, error) from error
+    # this scope is for the look-up in AOTAutograd's cache
+    with scope.entered(scope.Scope(config, report, apply)), _compiler_named():
+        compiled = compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
     assert callable(compiled)
     return compiled
+
+
+@contextmanager
+def _compiler_named() -> Iterator[None]:
+    """Turns what Inductor raises for a missing compiler into CompilerMissing."""
+    try:
+        yield
+    except InductorError as error:  # raised while code was generated, wrapped
+        if isinstance(error.inner_exception, InvalidCxxCompiler):
+            raise CompilerMissing.of(inductor_config.cpp.cxx, error.inner_exception) from error
+        raise
+    except InvalidCxxCompiler as error:  # raised while the cache key was made
+        raise CompilerMissing.of(inductor_config.cpp.cxx, error) from error

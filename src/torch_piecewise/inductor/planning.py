@@ -55,7 +55,8 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
     if not cuts:
         return Cut(plan([everything], note or Reason("no-seams", nest.name, "")))
     cut = tuple((box, restrict(nest, box)) for box in boxes(nest, cuts))
-    choice = choose(config.split, nest, [piece for _, piece in cut], _points)
+    pieces = [piece for _, piece in cut]
+    choice = choose(config.split, nest, pieces, _points, torch.get_num_threads())
     if not choice.split:
         return Cut(plan([everything], choice.reason))
     return Cut(plan([box for box, _ in cut], choice.reason), cut)

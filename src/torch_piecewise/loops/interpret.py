@@ -218,9 +218,12 @@ class _BodyRun:
             bad = bad | (index >= size)
         self.require(op, bad & scope.active, index, size, None)
 
-    def do_device_assert_async(self, op: Op, scope: _Scope, cond: Any, msg: Any) -> None:
-        if bool((scope.active & ~arith.tensor(cond).to(torch.bool)).any()):
+    def do_device_assert_async(self, op: Op, scope: _Scope, cond: Any, msg: Any) -> torch.Tensor:
+        """Gives its condition: Inductor stores the value, in a buffer that nothing reads."""
+        holds = arith.tensor(cond).to(torch.bool)
+        if bool((scope.active & ~holds).any()):
             raise AssertFailed(f"body {self.body.name}, op %{op.id}: {msg}")
+        return holds
 
     def do_masked(self, op: Op, scope: _Scope, mask: Any, body: Block, other: Any) -> torch.Tensor:
         mask = arith.tensor(mask).to(torch.bool)

@@ -148,6 +148,8 @@ class SeamSearch(Watch):
         self, axis: sympy.Symbol, slope: int, offset: sympy.Expr, period: sympy.Expr, what: str
     ) -> None:
         low, high = self.bounds.interval(slope * axis + offset)
+        if isinstance(period, sympy.Integer) and period <= 0:
+            return  # an axis of size 0 wraps at 0: nothing runs
         if isinstance(period, sympy.Integer) and abs(low) + abs(high) < float("inf"):
             first, last = int(low) // int(period), int(high) // int(period)
             if last - first > MOST_WRAPS:

@@ -24,7 +24,6 @@ VALUELESS = (
     "store",
     "store_reduction",
     "check_bounds",
-    "device_assert_async",
     "indirect_indexing",  # its symbol is what it gives
 )
 

@@ -22,7 +22,11 @@ from torch_piecewise.loops.split import Cuts
 from .plan import Reason
 
 LEAST_GAIN = 1.08  # estimated speed-up below which a nest stays whole
-PIECE_COST = 2_000.0  # what starting one more piece costs, in units of one vector operation's share
+# In the unit of the estimates: one vectorised operation on one element, some 0.07 ns on the machine
+# that the weights were fitted on.
+LEAST_SAVING = 100_000.0  # below this no one sees the difference, and more code costs compile time
+PIECE_COST = 2_000.0  # starting one more loop
+BARRIER_COST = 20_000.0  # and waiting for the other threads at its end
 
 # Weights relative to one vectorised arithmetic operation per element.
 _HEAVY = frozenset(
@@ -46,16 +50,22 @@ def choose(
     nest: LoopNest,
     pieces: Sequence[LoopNest],
     points: Callable[[LoopNest], float],
+    threads: int,
 ) -> Choice:
     """Weigh the pieces of a nest against the whole. `points` estimates a nest's loop iterations."""
-    whole, cut = work(nest) * points(nest), sum(_piece_work(p, points) for p in pieces)
+    fixed = PIECE_COST if threads == 1 else PIECE_COST + BARRIER_COST
+    whole = work(nest) * points(nest)
+    cut = sum(work(p) * points(p) + fixed for p in pieces)
     gain = whole / max(cut, 1.0)
     text = f"estimated work {whole:.3g} whole, {cut:.3g} in {len(pieces)} pieces: gain {gain:.2f}"
     if split == "seams":
         return Choice(True, Reason("seams", nest.name, text))
+    hint = 'split="seams" cuts it all the same'
     if gain < LEAST_GAIN:
-        hint = 'split="seams" cuts it all the same'
         return Choice(False, Reason("no-gain", nest.name, f"{text}, under {LEAST_GAIN}", hint))
+    if whole - cut < LEAST_SAVING:
+        text += f", which saves less than {LEAST_SAVING:.0e}"
+        return Choice(False, Reason("small", nest.name, text, hint))
     return Choice(True, Reason("gain", nest.name, text))
 
 
@@ -94,10 +104,6 @@ def _longest(
     ends = (sympy.Integer(0), *positions, nest.axis(axis).size)
     start, stop = max(pairwise(ends), key=lambda r: hint(r[1] - r[0]))
     return tuple(p for p in positions if p in (start, stop))
-
-
-def _piece_work(piece: LoopNest, points: Callable[[LoopNest], float]) -> float:
-    return work(piece) * points(piece) + PIECE_COST
 
 
 def work(nest: LoopNest) -> float:
