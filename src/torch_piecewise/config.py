@@ -1,4 +1,4 @@
-"""The options of `torch.compile(..., backend="piecewise", options=..., mode=...)`, checked and frozen.
+"""The options of `torch.compile(..., backend="piecewise", options=, mode=)`, checked and frozen.
 
 Nothing here imports Inductor: whoever calls hands in what Inductor's own options are.
 """
@@ -99,7 +99,7 @@ class Config:
         )
 
     def patches(self) -> dict[str, object]:
-        """Inductor's options as the user gave them. The mode's own come before them, not in here."""
+        """Inductor's options as the user gave them; what the mode sets is not in here."""
         return dict(self.inductor)
 
     def __hash__(self) -> int:
@@ -179,7 +179,7 @@ def _default_split() -> str:
 
 
 def _text(value: object) -> str:
-    """Stable across processes: no addresses. Inductor keys such objects itself, with their uuid()."""
+    """Stable across processes: no addresses. Inductor keys such objects itself, by uuid()."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
     if isinstance(value, Mapping):

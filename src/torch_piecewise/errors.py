@@ -107,8 +107,8 @@ class CompilerMissing(PiecewiseError):
         """`tried` is the compiler's name or names, `cause` what failed."""
         because = f" ({str(cause).strip()})" if cause else ""
         return cls(
-            f"no working C++ compiler: tried {tried}{because}. Install one (g++ or clang++), or name "
-            "one with the environment variable CXX or Inductor's option 'cpp.cxx'"
+            f"no working C++ compiler: tried {tried}{because}. Install one (g++ or clang++), or "
+            "name one with the environment variable CXX or Inductor's option 'cpp.cxx'"
         )
 
 

@@ -14,8 +14,8 @@ from torch_piecewise.bench.seams import Tensors
 from torch_piecewise.bench.settings import Settings, Task
 from torch_piecewise.bench.workloads import Step
 
-# The models whose training step is measured too. Not rwkv: its loop over the tokens is unrolled, and
-# the forward alone takes Inductor minutes to compile.
+# The models whose training step is measured too. Not rwkv: its loop over the tokens is unrolled,
+# and the forward alone takes Inductor minutes to compile.
 TRAINED = ("llama", "vit", "densenet121", "unet2d")
 
 
