@@ -33,8 +33,9 @@ setup: $(RUN)
 demo: $(RUN)
 	$(BIN)/torch-piecewise demo $(ARGS)
 
+# two workers: a test waits for the C++ compiler most of the time
 test: $(TEST)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 test-all: $(TEST)
 	PIECEWISE_TEST_ALL=1 $(BIN)/python -m pytest $(ARGS)
