@@ -62,12 +62,14 @@ def test_nests_left_whole_are_the_same_when_compiled_from_the_ir(monkeypatch) ->
         y = F.pad(x, (2, 3), value=1.5)
         gathered = x[index].exp()
         picked = torch.zeros_like(x).index_add(0, index, x[: len(index)])
-        return y, gathered, picked, x.cumsum(0).amax(1), y.argmax(1), x.flip(0).sum(0)
+        return y, gathered, picked, x.cumsum(0).amax(1), y.argmax(1), x.flip(0).half().sum(0)
 
     index = torch.tensor([3, 0, 60, 3])
     compiled = torch.compile(fresh(mixed), backend="piecewise")
     with torch.compiler.config.patch(force_disable_caches=True):
         got = compiled(X, index)
-    for a, b in zip(got, mixed(X, index), strict=True):
-        torch.testing.assert_close(a, b)
+    # as plain Inductor, bit for bit: its half-precision sum differs from eager's by version
+    plain = torch.compile(fresh(mixed), backend="inductor")(X, index)
+    for a, b in zip(got, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
     assert len(seen) >= 4
