@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._sympy import functions as f
 
-from torch_piecewise.loops.evaluate import evaluate
+from torch_piecewise.loops.evaluate import NoEvaluator, evaluate
 from torch_piecewise.loops.ir import indirect_symbol, size_symbol
 
 from .frames import Frame
@@ -67,3 +67,8 @@ T0, S0 = indirect_symbol(0), size_symbol("s0")
 )
 def test_index_expressions(expr: sympy.Basic, expected: float) -> None:
     assert evaluate(expr, {T0: torch.tensor([-5]), S0: 7}).item() == pytest.approx(expected)
+
+
+def test_an_index_function_without_a_rule_is_named() -> None:
+    with pytest.raises(NoEvaluator, match="index function gamma has no evaluator"):
+        evaluate(sympy.gamma(indirect_symbol(0)), {indirect_symbol(0): torch.arange(3)})

@@ -284,7 +284,7 @@ def test_what_cannot_be_run_is_refused() -> None:
     with pytest.raises(ValueError, match="'y' must be 1-D torch.float64"):
         interpret.run(text.parse(store), {"y": y.float()}, {"s0": 3})
     random = head + "  %0: f32 = rand(1, 2)\n"
-    with pytest.raises(interpret.NoEvaluator, match="body b, op %0: rand has no evaluator"):
+    with pytest.raises(interpret.NoEvaluator, match="nest n, body b: op %0: rand has no evaluator"):
         execute(random, {"s0": 3}, y=y)
     with pytest.raises(interpret.OutOfBounds, match="store: index 3 of y"):
         execute(store, {"s0": 4}, y=y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch_piecewise.loops.ir import (
     Axis,
     Block,
     Body,
+    Builder,
     LoopNest,
     Op,
     Ref,
@@ -221,3 +223,13 @@ def test_an_empty_text_is_refused() -> None:
 def test_random_nests_read_back(case: Case) -> None:
     assert alike(text.parse(text.show(case.nest)), case.nest)
     ops.check(case.nest)
+
+
+def test_every_nan_reads_back_equal() -> None:
+    """NaN is unequal to itself: nests compare by the one object that the builder keeps."""
+    builder = Builder(itertools.count())
+    value = builder.emit("constant", (float("nan"), torch.float32), (), torch.float32)
+    builder.emit("store", ("y", I0, value))
+    body = Body("b", (I0,), (), builder.block())
+    nest = LoopNest("n", (Axis(I0, sympy.Integer(4)),), (body,), (("y", torch.float32),))
+    assert text.parse(text.show(nest)) == nest

@@ -17,11 +17,15 @@ from . import arithmetic as arith
 Environment = Mapping[sympy.Basic, torch.Tensor | int]
 
 
+class NoEvaluator(NotImplementedError):
+    """An operation or index function that the interpreter cannot compute, as random numbers."""
+
+
 def evaluate(expr: sympy.Basic | int, env: Environment) -> torch.Tensor:
     """The expression at every point, as a tensor that broadcasts to the grid.
 
     Integers are exact int64, divided and wrapped as Inductor's C++ does it: `//` rounds down,
-    `%` of ModularIndexing takes the sign of its left side. Fractions are float64.
+    `%` of ModularIndexing takes the sign of its left side. Fractions are float64. Raises NoEvaluator.
     """
     return arith.tensor(_value(sympy.sympify(expr), env))
 
@@ -40,7 +44,7 @@ def _value(expr: sympy.Basic, env: Environment) -> Any:
     args = [_value(arg, env) for arg in expr.args]
     rule = _RULES.get(type(expr)) or _by_torch_name(expr)
     if rule is None:
-        raise NotImplementedError(f"{type(expr).__name__} cannot be evaluated: {expr}")
+        raise NoEvaluator(f"the index function {type(expr).__name__} has no evaluator, in {expr}")
     return functools.reduce(rule, args) if type(expr) in _FOLDED else rule(*args)
 
 

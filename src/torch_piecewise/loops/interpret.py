@@ -16,7 +16,7 @@ import torch
 
 from . import arithmetic as arith
 from .dtypes import promote
-from .evaluate import evaluate
+from .evaluate import NoEvaluator, evaluate
 from .ir import Arg, Block, Body, LoopNest, Op, Ref
 from .ops import OPS, bind
 from .reductions import reduce
@@ -37,10 +37,6 @@ class AssertFailed(AssertionError):
     """A `device_assert_async` whose condition is false at an active point."""
 
 
-class NoEvaluator(NotImplementedError):
-    """An operation that the interpreter cannot compute, as random numbers."""
-
-
 def run(
     nest: LoopNest, buffers: Mapping[str, torch.Tensor], symbols: Mapping[str, int] | None = None
 ) -> None:
@@ -59,7 +55,10 @@ def run(
                 f"buffer {name!r} must be 1-D {dtype}, not {given.dim()}-D {given.dtype}"
             )
     for body in nest.bodies:
-        _BodyRun(nest, body, buffers, sizes).run()
+        try:
+            _BodyRun(nest, body, buffers, sizes).run()
+        except NoEvaluator as error:
+            raise NoEvaluator(f"nest {nest.name}, body {body.name}: {error}") from None
 
 
 def _sizes(nest: LoopNest, symbols: Mapping[str, int]) -> dict[sympy.Basic, torch.Tensor | int]:
@@ -128,7 +127,7 @@ class _BodyRun:
             return special(op, scope, **bound)
         evaluator = OPS[op.name].evaluate
         if evaluator is None:
-            raise NoEvaluator(f"body {self.body.name}, op %{op.id}: {op.name} has no evaluator")
+            raise NoEvaluator(f"op %{op.id}: {op.name} has no evaluator")
         values = [p.name for p in OPS[op.name].params if p.kind == "value"]
         bound |= zip(values, _tensors([bound[name] for name in values]), strict=True)
         return evaluator(*bound.values())

@@ -17,6 +17,7 @@ Everything here is frozen, hashable and free of Inductor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Union
@@ -144,7 +145,7 @@ class Builder:
         kwargs: tuple[tuple[str, Arg], ...] = (),
         dtype: Dtype = None,
     ) -> Ref:
-        op = Op(next(self.ids), name, args, kwargs, dtype)
+        op = Op(next(self.ids), name, tuple(map(_one_nan, args)), kwargs, dtype)
         self.ops.append(op)
         return Ref(op.id)
 
@@ -154,6 +155,11 @@ class Builder:
 
     def block(self, result: Arg = None) -> Block:
         return Block(tuple(self.ops), result)
+
+
+def _one_nan(arg: Arg) -> Arg:
+    """NaN differs from every other NaN, so nests compare equal only where they hold one object."""
+    return math.nan if isinstance(arg, float) and math.isnan(arg) else arg
 
 
 def axis_symbol(kind: str, number: int) -> sympy.Symbol:
