@@ -105,15 +105,14 @@ def _bench(settings: Any, compile_time: bool, output: Path | None) -> bool:
     tasks = subjects.tasks(settings)
     console = table.wide_console()
     if compile_time:
-        compiled = run.compile_all(tasks, settings, console)
+        compiled = run.compile_all(tasks, settings, console, output)
         console.print(table.compile_table(compiled, settings))
-        result, failed = run.report(settings, compiled), any(r.error for r in compiled)
+        failed = any(r.error for r in compiled)
     else:
-        measured = run.measure_all(tasks, settings, console)
+        measured = run.measure_all(tasks, settings, console, output)
         console.print(table.table(measured, settings), *table.problems(measured), sep="\n")
-        result, failed = run.report(settings, measured), any(r.problems for r in measured)
+        failed = any(r.problems for r in measured)
     if output is not None:
-        run.write(output, result)
         console.print(f"all numbers: {output}")
     return failed
 

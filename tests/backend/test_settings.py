@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 import torch_piecewise
 
-from .harness import BACKEND, compiled, plain, same_as_plain
+from .harness import BACKEND, compiled, same_as_plain
 
 X = (64, 96)
 

@@ -20,10 +20,16 @@ from torch_piecewise.bench.timing import geometric_mean
 from torch_piecewise.bench.worker import ask_compile, ask_measure
 
 T = TypeVar("T")
+R = TypeVar("R", Record, CompileRecord)
 
 
-def measure_all(tasks: Sequence[Task], settings: Settings, console: Console) -> tuple[Record, ...]:
-    """One record a task. A task that fails has its error in the record, and the run goes on."""
+def measure_all(
+    tasks: Sequence[Task], settings: Settings, console: Console, output: Path | None = None
+) -> tuple[Record, ...]:
+    """One record a task. A task that fails has its error in the record, and the run goes on.
+
+    `output` is written after every task, so that a run that is stopped leaves what it has.
+    """
 
     def one(task: Task) -> Record:
         try:
@@ -31,14 +37,27 @@ def measure_all(tasks: Sequence[Task], settings: Settings, console: Console) -> 
         except Exception as error:  # any failure of a compile or a step is a result of the bench
             return Record(task.suite, task.name, task.train, error=_said(error))
 
-    return tuple(_with_progress(tasks, one, console))
+    return _kept(_with_progress(tasks, one, console), settings, output)
 
 
 def compile_all(
-    tasks: Sequence[Task], settings: Settings, console: Console
+    tasks: Sequence[Task], settings: Settings, console: Console, output: Path | None = None
 ) -> tuple[CompileRecord, ...]:
-    """One record a task, each from `settings.compile_repeats` fresh processes a backend."""
-    return tuple(_with_progress(tasks, lambda task: _compile_times(task, settings), console))
+    """As measure_all, each record from `settings.compile_repeats` fresh processes a backend."""
+
+    def one(task: Task) -> CompileRecord:
+        return _compile_times(task, settings)
+
+    return _kept(_with_progress(tasks, one, console), settings, output)
+
+
+def _kept(records: Iterable[R], settings: Settings, output: Path | None) -> tuple[R, ...]:
+    done: list[R] = []
+    for record in records:
+        done.append(record)
+        if output is not None:
+            write(output, report(settings, done))
+    return tuple(done)
 
 
 def _compile_times(task: Task, settings: Settings) -> CompileRecord:
