@@ -18,7 +18,7 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
 from torch_piecewise.errors import UnsupportedSetting
 
-from . import facts, scope
+from . import facts, scope, strides
 from .cpu import PiecewiseScheduling
 
 _lock = threading.Lock()
@@ -65,6 +65,7 @@ class Gate:
 def install() -> None:
     """Put the gate in front of Inductor's CPU registration; does nothing where it is there."""
     facts.install_hook()
+    strides.install()
     with _lock:
         common.init_backend_registration()
         entry = common.device_codegens["cpu"]
