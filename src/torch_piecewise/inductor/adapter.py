@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor.dependencies import index_vars_no_squeeze
+from torch._inductor.index_propagation import IndexPropagation
 from torch._inductor.loop_body import LoopBody, LoopBodyBlock
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
@@ -236,9 +237,22 @@ def to_body(nest: LoopNest, body: Body) -> LoopBody:
 
     def trace(*indices: Sequence[sympy.Expr]) -> None:
         index = [e for part in indices for e in part]
-        _Writer(V.get_ops_handler(), dict(zip(symbols, index, strict=True)), {}).run(body.block)
+        _Writer(_recorder(), dict(zip(symbols, index, strict=True)), {}).run(body.block)
 
     return LoopBody(trace, [iterate, reduce], ranges, iterate, reduce)
+
+
+def _recorder() -> Any:
+    """The handler that records operations as they are.
+
+    Inductor puts one before it that computes with constants and index expressions as exact numbers,
+    whatever their dtype. It has seen the whole nest; what folding has brought to light since must
+    be rounded and wrapped at run time, as in the whole nest.
+    """
+    handler: Any = V.get_ops_handler()
+    while isinstance(handler, IndexPropagation):
+        handler = handler._inner
+    return handler
 
 
 @dataclass
@@ -282,6 +296,6 @@ class _Writer:
 
         def inner() -> Any:
             # the block is traced with a handler of its own
-            return _Writer(V.get_ops_handler(), self.symbols, self.values).run(block)
+            return _Writer(_recorder(), self.symbols, self.values).run(block)
 
         return self.handler.masked(self.read(mask), inner, self.read(other))

@@ -58,6 +58,7 @@ def compile_graph(
     traces = {n.name: n.stack_trace for n in gm.graph.nodes if n.stack_trace}
 
     def inner(gm: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        gate.install()  # a backward may come after somebody put back what was there before
         with scope.entered(scope.Scope(config, report, apply, traces)), _compiler_named():
             return compile_fx_inner(gm, inputs, **kwargs)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import sympy
@@ -24,6 +26,17 @@ def compiles_in_child_process() -> bool:
     return getattr(mode, "name", "NORMAL") == "SUBPROCESS" or bool(
         getattr(_compile_fx, "fx_compile_async", False)
     )
+
+
+def compile_apart(fn: Any, backend: Callable[..., Any]) -> Any:
+    """torch.compile whose compiles do not count towards the limit of recompiles of `fn`.
+
+    2.11 can't keep them apart: there what was compiled for this call is counted as any other.
+    """
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        options: dict[str, Any] = {"isolate_recompiles": True}
+        return torch.compile(fn, backend=backend, **options)
+    return torch.compile(fn, backend=backend)
 
 
 def original(fn: Any) -> Any:

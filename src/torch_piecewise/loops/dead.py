@@ -13,8 +13,8 @@ from .ops import OPS
 def without_dead(block: Block) -> Block:
     """The block with only its effects, and what they and its result depend on.
 
-    Loads go when unused; stores, checks and indirect indices that are checked stay: dropping one
-    would hide an error that the whole loop reports.
+    Loads go when unused; stores, checks, indirect indices that are checked and divisions of
+    integers stay: dropping one would hide an error that the whole loop reports.
     """
     return _sweep(block, set(), set())
 
@@ -50,6 +50,8 @@ def _need(arg: object, values: set[int], symbols: set[sympy.Basic]) -> None:
 def _effect(op: Op) -> bool:
     if op.name == "indirect_indexing":
         return bool(op.args[3])
+    if op.name in ("floordiv", "mod", "remainder"):  # of integers: raises where it divides by 0
+        return op.dtype is None or not op.dtype.is_floating_point
     return OPS[op.name].side_effect
 
 

@@ -155,6 +155,8 @@ def _number(value: int | float, dtype: torch.dtype) -> int | float | None:
         return None
     if dtype in (torch.float32, torch.float64):
         value = torch.tensor(value, dtype=dtype).item()
+    elif not float(value).is_integer():
+        return None  # rounded in a way of the generated code's own
     return int(value) if float(value).is_integer() else value
 
 
@@ -281,6 +283,8 @@ def _convert(folder: Folder, value: Known, dtype: torch.dtype) -> Known | None:
         if dtype is torch.bool:
             return value
         return Known(float(value.truth) if dtype.is_floating_point else int(value.truth), dtype)
+    if value.value == 0 and math.copysign(1.0, value.value) < 0:
+        return Known(value.value, dtype) if dtype.is_floating_point else None
     number = folder.expression(value)
     if number is None or isinstance(number, float) or dtype is torch.bool:
         return None

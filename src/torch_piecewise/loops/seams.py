@@ -13,7 +13,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, ModularIndexin
 
 from .bounds import Bounds, Watch
 from .fold import fold
-from .ir import LoopNest
+from .ir import LoopNest, operands, walk
 from .split import boxes, move
 
 MOST_WRAPS = 8  # more wraps than this along one axis are a period, not a boundary
@@ -211,7 +211,29 @@ def find(nest: LoopNest) -> SeamSearch:
         search.waiting.clear()
         for axis in sorted(inside, key=str):
             _look_inside(nest, search, axis)
+    _leave_negative_wraps(search)
     return search
+
+
+def _leave_negative_wraps(search: SeamSearch) -> None:
+    """Give up the cuts of an axis that an index below 0 depends on where it wraps.
+
+    There `%` follows the sign of its left side, as in C. torch's ModularIndexing takes the left
+    side for periodic and drops whole periods, which changes the value once the axis is counted from
+    another place.
+    """
+    exprs = {
+        arg
+        for body in search.nest.bodies
+        for op in walk(body.block)
+        for arg in operands(op)
+        if isinstance(arg, sympy.Expr)
+    }
+    for wrap in {w for expr in exprs for w in expr.atoms(ModularIndexing, Mod)}:
+        for axis in search.cuts.keys() & wrap.free_symbols:
+            if search.bounds.negative(wrap.args[0]) is not False:
+                del search.cuts[axis]
+                search._note("negative-wrap", f"{wrap}: its left side may be negative")
 
 
 def _look_inside(nest: LoopNest, search: SeamSearch, axis: sympy.Symbol) -> None:

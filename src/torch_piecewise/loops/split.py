@@ -33,7 +33,10 @@ def restrict(nest: LoopNest, box: Box) -> LoopNest:
 
 
 def move(nest: LoopNest, box: Box) -> LoopNest:
-    """The nest over one box, its axes counted from 0, with nothing folded."""
+    """The nest over one box, its axes counted from 0, with nothing folded.
+
+    A wrap (ModularIndexing) on a moved axis must have no negative left side: see `seams.find`.
+    """
     offsets = {s: s + lo for s, (lo, _) in zip(box.axes, box.ranges, strict=True) if lo != 0}
     axes = tuple(
         replace(a, size=sympy.expand(stop - start))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -99,7 +98,7 @@ def explain(
     the compile raises, as OptionError for a wrong option.
     """
     from torch_piecewise.inductor.compile import compile_graph, config_of
-    from torch_piecewise.inductor.versions import original
+    from torch_piecewise.inductor.versions import compile_apart, original
 
     fn = original(fn)
     config = config_of(options, None)
@@ -115,7 +114,7 @@ def explain(
 
         return compile_graph(gm, inputs, config, report)
 
-    compiled = torch.compile(fn, backend=backend)
+    compiled = compile_apart(fn, backend)
     with torch.random.fork_rng(devices=[]), _buffers_kept(fn):
         result = compiled(*_copied(tuple(args)), **_copied(dict(kwargs or {})))
         _run_backward(result)
@@ -136,20 +135,25 @@ def _copied(tree: Any) -> Any:
 
 
 class _buffers_kept:
-    """Puts a module's buffers back as they were."""
+    """Puts a module's buffers back: the same tensors under the same names, with their values."""
 
     def __init__(self, fn: Any):
-        self.module = fn if isinstance(fn, torch.nn.Module) else None
+        self.modules = list(fn.modules()) if isinstance(fn, torch.nn.Module) else []
 
     def __enter__(self) -> None:
-        if self.module is not None:
-            self.saved = copy.deepcopy(dict(self.module.named_buffers()))
+        copies: dict[torch.Tensor, torch.Tensor] = {}
+        self.saved = [dict(module._buffers) for module in self.modules]
+        for buffer in (b for buffers in self.saved for b in buffers.values() if b is not None):
+            copies.setdefault(buffer, buffer.detach().clone())
+        self.copies = copies
 
     def __exit__(self, *_: object) -> None:
-        if self.module is not None:
-            with torch.no_grad():
-                for name, buffer in self.module.named_buffers():
-                    buffer.copy_(self.saved[name])
+        for module, buffers in zip(self.modules, self.saved, strict=True):
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        with torch.no_grad():
+            for buffer, value in self.copies.items():
+                buffer.copy_(value)
 
 
 def _run_backward(result: Any) -> None:
