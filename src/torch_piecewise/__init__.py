@@ -7,6 +7,7 @@ from .errors import (
     UnsupportedSetting,
     UnsupportedTorch,
 )
+from .report.doctor import Finding, examine
 from .report.explain import Explanation, explain
 
 __version__ = "0.1.0"
@@ -14,9 +15,11 @@ __version__ = "0.1.0"
 __all__ = [
     "CompilerMissing",
     "Explanation",
+    "Finding",
     "OptionError",
     "PiecewiseError",
     "UnsupportedSetting",
     "UnsupportedTorch",
+    "examine",
     "explain",
 ]

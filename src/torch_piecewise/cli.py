@@ -1,4 +1,4 @@
-"""The command line: `torch-piecewise bench | demo | explain`."""
+"""The command line: `torch-piecewise bench | demo | explain | doctor`."""
 
 from __future__ import annotations
 
@@ -166,6 +166,22 @@ def explain(
         import torch_piecewise
 
         typer.echo(str(torch_piecewise.explain(fn, args)))
+
+
+@app.command()
+def doctor() -> None:
+    """Look at torch, the compiler, caches and the machine, and say what to do. 1: can't work."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from torch_piecewise import examine
+
+    findings = examine()
+    table = Table("", "", "found", "what to do", show_edge=False, box=None)
+    for each in findings:
+        table.add_row(each.mark, each.what, each.found, each.fix)
+    Console().print(table)
+    raise typer.Exit(1 if any(each.broken for each in findings) else 0)
 
 
 def load_script(script: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -7,13 +7,15 @@ when it was generated and when it came from a cache.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
+from typing import Any
 
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 
-from torch_piecewise.plan.plan import Plan, nest_from_json, nest_to_json
+from torch_piecewise.plan.plan import Plan, Reason, nest_from_json, nest_to_json
 
 from . import scope
 
@@ -21,14 +23,16 @@ MARK = "torch_piecewise plan of "
 
 
 def write() -> None:
-    """Put the nests that were planned since the last call into the wrapper's header."""
+    """Put the facts that were found since the last call into the wrapper's header."""
     mine = scope.current()
     if mine is None:
         return
     wrapper = V.graph.wrapper_code
-    for nest in mine.nests[mine.written :]:
-        fact = json.dumps(nest_to_json(nest))
-        wrapper.header.writeline(f"{wrapper.comment} {MARK}{_kind()}: {fact}")
+    facts: list[Any] = [nest_to_json(nest) for nest in mine.nests[mine.written :]]
+    if not mine.written:
+        facts = [*map(dataclasses.asdict, mine.notes), *facts]
+    for fact in facts:
+        wrapper.header.writeline(f"{wrapper.comment} {MARK}{_kind()}: {json.dumps(fact)}")
     mine.written = len(mine.nests)
 
 
@@ -40,13 +44,17 @@ def _kind() -> str:
 
 def read(source: str) -> Plan | None:
     """The plan written into a wrapper's source, None where it holds none."""
-    kind, nests = "", []
+    kind, nests, notes = "", [], []
     for line in source.splitlines():
         _, mark, rest = line.partition(MARK)
         if mark:
             kind, _, fact = rest.partition(": ")
-            nests.append(nest_from_json(json.loads(fact)))
-    return Plan(kind, tuple(nests)) if nests else None
+            raw = json.loads(fact)
+            if "axes" in raw:
+                nests.append(nest_from_json(raw))
+            else:
+                notes.append(Reason(**raw))
+    return Plan(kind, tuple(nests), tuple(notes)) if nests else None
 
 
 class SourceHook:

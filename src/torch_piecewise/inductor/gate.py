@@ -18,7 +18,7 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
 from torch_piecewise.errors import UnsupportedSetting
 
-from . import facts, scope, strides
+from . import concat, facts, scope, strides
 from .cpu import PiecewiseScheduling
 
 _lock = threading.Lock()
@@ -66,6 +66,7 @@ def install() -> None:
     """Put the gate in front of Inductor's CPU registration; does nothing where it is there."""
     facts.install_hook()
     strides.install()
+    concat.install()
     with _lock:
         common.init_backend_registration()
         entry = common.device_codegens["cpu"]

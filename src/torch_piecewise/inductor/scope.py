@@ -13,14 +13,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from torch_piecewise.config import Config
-from torch_piecewise.plan.plan import NestPlan, Plan
+from torch_piecewise.plan.plan import NestPlan, Plan, Reason
 
 from .fingerprint import fingerprint
 
 
 @dataclass
 class Scope:
-    """One compile of ours. `nests` collects the plans of the graph being lowered, in order.
+    """One compile of ours. `nests` collects the plans of the graph being lowered, in order, `notes`
+    what was decided before there were nests.
 
     `apply` False plans every nest and leaves the code as Inductor has it. `report` hears the plan
     of each graph whose code was generated or came from a cache. `traces` are the
@@ -32,7 +33,8 @@ class Scope:
     apply: bool = True
     traces: Mapping[str, str] = field(default_factory=dict)
     nests: list[NestPlan] = field(default_factory=list)
-    written: int = 0  # how many of them the wrapper's source holds already
+    notes: list[Reason] = field(default_factory=list)
+    written: int = 0  # how many nests the wrapper's source holds already; notes go with the first
 
     def key(self) -> tuple[object, ...]:
         """All that determines our code, for Inductor's cache keys."""

@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor import compile_fx as _compile_fx
+from torch._inductor import lowering
 from torch._inductor.virtualized import V
 
 
@@ -18,6 +19,26 @@ def size_hint(expr: sympy.Expr, fallback: int = 8192) -> int:
     if hasattr(sizevars, "optimization_hint"):
         return int(sizevars.optimization_hint(expr, fallback=fallback))
     return int(sizevars.size_hint(expr, fallback=fallback))
+
+
+def lower_first(target: Any, lower: Callable[..., Any]) -> None:
+    """Ask `lower` before Inductor's lowering of an operator; its None means Inductor's. Once only.
+
+    A lowering that the user registered for the operator keeps its place.
+    """
+    if hasattr(lowering, "user_lowerings"):
+        lowering.user_lowerings.setdefault(target, lower)
+        return
+    theirs = lowering.lowerings[target]  # 2.11
+    if getattr(theirs, "first", None) is lower:
+        return
+
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        mine = lower(*args, **kwargs)
+        return theirs(*args, **kwargs) if mine is None else mine
+
+    lowered.first = lower  # type: ignore[attr-defined]
+    lowering.lowerings[target] = lowered
 
 
 def compiles_in_child_process() -> bool:

@@ -79,10 +79,14 @@ class NestPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything decided for one graph. `kind` is "inference", "forward" or "backward"."""
+    """Everything decided for one graph. `kind` is "inference", "forward" or "backward".
+
+    `notes` are decisions above the nests: which concatenations are computed by their readers.
+    """
 
     kind: str
     nests: tuple[NestPlan, ...]
+    notes: tuple[Reason, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
@@ -90,7 +94,8 @@ class Plan:
     @staticmethod
     def from_json(text: str) -> Plan:
         raw = json.loads(text)
-        return Plan(raw["kind"], tuple(nest_from_json(n) for n in raw["nests"]))
+        nests = tuple(nest_from_json(n) for n in raw["nests"])
+        return Plan(raw["kind"], nests, tuple(Reason(**r) for r in raw["notes"]))
 
 
 def nest_to_json(nest: NestPlan) -> dict[str, Any]:

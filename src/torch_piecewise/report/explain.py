@@ -57,6 +57,7 @@ class Explanation:
         )
         for number, (plan, lines) in enumerate(zip(self.plans, self.lines, strict=True)):
             yield f"\ngraph {number} ({plan.kind})"
+            yield from (f"  {note.where}: {note}" for note in plan.notes)
             for nest, own in zip(plan.nests, lines, strict=True):
                 yield from nest_text(nest, own)
 
@@ -80,7 +81,10 @@ def nest_text(nest: NestPlan, lines: tuple[SourceLine, ...] = ()) -> Iterator[st
 
 def plan_text(plan: Plan) -> str:
     """A plan alone, without source lines."""
-    return "\n".join([f"plan ({plan.kind})", *(t for n in plan.nests for t in nest_text(n))])
+    notes = (f"  {note.where}: {note}" for note in plan.notes)
+    return "\n".join(
+        [f"plan ({plan.kind})", *notes, *(t for n in plan.nests for t in nest_text(n))]
+    )
 
 
 def explain(

@@ -1,0 +1,123 @@
+"""The lowering of a concatenation, for compiles of ours: see `plan.concat` for the decision.
+
+It runs before fusion, so that the readers are judged from the graph: through views, by what kind of
+operation they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._inductor import config as inductor_config
+from torch._inductor import ir, lowering
+from torch._inductor.virtualized import V
+
+from torch_piecewise.plan.concat import Concat, choose_concat
+
+from . import scope
+from .versions import lower_first, size_hint
+
+aten = torch.ops.aten
+VIEWS = frozenset(
+    {
+        aten.view.default,
+        aten.reshape.default,
+        aten.permute.default,
+        aten.transpose.int,
+        aten.unsqueeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.expand.default,
+        aten.slice.Tensor,
+        aten.select.int,
+    }
+)
+REDUCTIONS = frozenset(
+    {
+        aten.sum.dim_IntList,
+        aten.mean.dim,
+        aten.amax.default,
+        aten.amin.default,
+        aten.prod.dim_int,
+        aten.any.dim,
+        aten.var.correction,
+        aten.var_mean.correction,
+    }
+)
+
+COPIES = frozenset({aten.clone.default, aten.copy.default})
+
+
+def lower(inputs: Sequence[Any], dim: int = 0) -> Any:
+    """A lowering of `aten.cat`; None leaves it to Inductor."""
+    mine = scope.current()
+    if mine is None or not mine.apply or mine.config.split == "off" or not _simple(inputs):
+        return None
+    if inductor_config.force_pointwise_cat:
+        return None  # Inductor does it for every concatenation
+    dim = dim % len(inputs[0].get_size())
+    node = V.graph.current_node
+    concat = Concat(
+        name=node.name,
+        elements=float(sum(size_hint(math.prod(x.get_size())) for x in inputs)),
+        inputs=len(inputs),
+        work=max(_work(x) for x in inputs),
+        readers=tuple(_readers(node, dim)),
+    )
+    choice = choose_concat(concat)
+    if choice.reason not in mine.notes:  # a graph may be lowered twice
+        mine.notes.append(choice.reason)
+    return lowering.pointwise_cat(inputs, dim) if choice.split else None
+
+
+def _simple(inputs: Sequence[Any]) -> bool:
+    """Whether nothing needs converting or leaving out first, and the CPU's loops do the work."""
+    first = inputs[0]
+    return (
+        len(inputs) > 1
+        and all(isinstance(x, ir.TensorBox) for x in inputs)
+        and all(x.get_device().type == "cpu" for x in inputs)
+        and all(x.get_dtype() == first.get_dtype() for x in inputs)
+        and all(len(x.get_size()) == len(first.get_size()) > 0 for x in inputs)
+        and first.get_dtype() not in (torch.int8, torch.uint8)  # Inductor calls ATen for these
+        and not first.get_dtype().is_complex
+    )
+
+
+def _readers(node: torch.fx.Node, dim: int | None) -> Iterator[str]:
+    """What reads a node, looking through views; `dim` is the joined one, None where it is lost."""
+    for user in node.users:
+        if user.target in VIEWS:
+            yield from _readers(user, None)
+        elif user.target in REDUCTIONS:
+            yield "reduction over the joins" if dim in _reduced(user) else "reduction"
+        elif user.target in COPIES or torch.Tag.pointwise in getattr(user.target, "tags", ()):
+            yield "pointwise"
+        else:
+            yield "the caller" if user.op == "output" else str(user.target)
+
+
+def _reduced(user: torch.fx.Node) -> tuple[int, ...]:
+    """The dims that a reduction runs over; all where it names none."""
+    source, *rest = user.args
+    assert isinstance(source, torch.fx.Node)
+    rank = source.meta["val"].dim()
+    dims: Any = rest[0] if rest else None
+    dims = [dims] if isinstance(dims, int) else dims
+    return tuple(d % rank for d in dims) if dims else tuple(range(rank))
+
+
+def _work(x: Any) -> float:
+    """Operations for one element of an input that is not in memory yet."""
+    data = x.data
+    while isinstance(data, (ir.BaseView, ir.StorageBox)):
+        data = data.data
+    return float(data.inner_fn_opcount().num_ops) if isinstance(data, ir.Pointwise) else 0.0
+
+
+def install() -> None:
+    """Put the lowering before Inductor's; outside compiles of ours it answers None."""
+    lower_first(aten.cat.default, lower)
