@@ -80,6 +80,7 @@ def test_values(fn, split):
 def test_what_is_done_with_it(fn):
     notes = [n for p in torch_piecewise.explain(fn, inputs()).plans for n in p.notes]
     assert any(n.code == "computed" for n in notes) == (fn in COMPUTED)
+    assert len(set(notes)) == len(notes)
     assert all(n.text.startswith("computed in") or "stored and read" in n.text for n in notes)
 
 

@@ -29,8 +29,8 @@ def write() -> None:
         return
     wrapper = V.graph.wrapper_code
     facts: list[Any] = [nest_to_json(nest) for nest in mine.nests[mine.written :]]
-    if not mine.written:
-        facts = [*map(dataclasses.asdict, mine.notes), *facts]
+    facts = [*map(dataclasses.asdict, mine.notes), *facts]
+    mine.notes.clear()
     for fact in facts:
         wrapper.header.writeline(f"{wrapper.comment} {MARK}{_kind()}: {json.dumps(fact)}")
     mine.written = len(mine.nests)

@@ -21,7 +21,7 @@ from .fingerprint import fingerprint
 @dataclass
 class Scope:
     """One compile of ours. `nests` collects the plans of the graph being lowered, in order, `notes`
-    what was decided before there were nests.
+    what was decided before there were nests and is not yet written.
 
     `apply` False plans every nest and leaves the code as Inductor has it. `report` hears the plan
     of each graph whose code was generated or came from a cache. `traces` are the
@@ -34,7 +34,7 @@ class Scope:
     traces: Mapping[str, str] = field(default_factory=dict)
     nests: list[NestPlan] = field(default_factory=list)
     notes: list[Reason] = field(default_factory=list)
-    written: int = 0  # how many nests the wrapper's source holds already; notes go with the first
+    written: int = 0  # how many nests the wrapper's source holds already
 
     def key(self) -> tuple[object, ...]:
         """All that determines our code, for Inductor's cache keys."""
