@@ -25,8 +25,8 @@ def evaluate(expr: sympy.Basic | int, env: Environment) -> torch.Tensor:
     """The expression at every point, as a tensor that broadcasts to the grid.
 
     Integers are exact int64, divided and wrapped as Inductor's C++ does it: `//` rounds down,
-    `%` of ModularIndexing takes the sign of its left side. Fractions are
-    float64. Raises NoEvaluator.
+    `%` of ModularIndexing takes the sign of its left side. Fractions are float64.
+    Raises NoEvaluator.
     """
     return arith.tensor(_value(sympy.sympify(expr), env))
 
