@@ -13,6 +13,7 @@ from typing import Any
 from torch._inductor.codegen.cpp import CppScheduling, KernelGroup, OuterLoopFusedSchedulerNode
 from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
+from torch._inductor.utils import parallel_num_threads
 
 from torch_piecewise.loops.ir import Box
 from torch_piecewise.plan.plan import Reason
@@ -21,6 +22,7 @@ from . import facts, scope
 from .adapter import to_body
 from .functions import FunctionKernelGroup
 from .planning import Cut, cut_nest, uncut
+from .rows import PieceKernel, joined
 
 _OUTER = Reason("outer-fused", "", "it shares its outer loop with other nests; left to Inductor")
 
@@ -54,21 +56,26 @@ class PiecewiseScheduling(CppScheduling):
         self.kernel_group = FunctionKernelGroup() if functions else KernelGroup()
 
     def _codegen_pieces(self, nodes: list[SchedulerNode], cut: Cut) -> None:
-        bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in cut.pieces]
         group = self.kernel_group
+        pieces = [*self._piece_kernels(nodes, cut)]
+        if isinstance(group, FunctionKernelGroup):
+            for piece, planned in zip(pieces, cut.plan.pieces, strict=True):
+                group.finalize_piece(piece.kernel, f"piecewise_{planned.name}", piece.comment)
+        else:
+            outer = sum(not axis.reduce for axis in cut.plan.axes) - 1
+            for piece in joined(pieces, outer, parallel_num_threads()):
+                group.loops_code.writeline(piece.comment)
+                group.finalize_kernel(piece.kernel, [])
+        group.scheduled_nodes += nodes
+
+    def _piece_kernels(self, nodes: list[SchedulerNode], cut: Cut) -> Iterator[PieceKernel]:
+        bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in cut.pieces]
         for number, ((box, _), limited) in enumerate(zip(cut.pieces, bodies, strict=True)):
             # the first piece decides which buffers are written in place; the others follow it
             with _limited_to(nodes, limited, inplace=number == 0):
-                kernel = self.kernel_proxy_cls(group)
+                kernel = self.kernel_proxy_cls(self.kernel_group)
                 kernel.codegen_nodes(nodes)
-            comment = _comment(number, len(bodies), box)
-            scheduled = nodes if number == 0 else []
-            if isinstance(group, FunctionKernelGroup):
-                name = f"piecewise_{cut.plan.pieces[number].name}"
-                group.finalize_piece(kernel, scheduled, name, comment)
-            else:
-                group.loops_code.writeline(comment)
-                group.finalize_kernel(kernel, scheduled)
+            yield PieceKernel(box, _comment(number, len(bodies), box), kernel)
 
     def flush(self) -> None:
         super().flush()  # type: ignore[no-untyped-call]

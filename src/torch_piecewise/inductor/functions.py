@@ -22,9 +22,8 @@ class FunctionKernelGroup(KernelGroup):
         super().__init__()  # type: ignore[no-untyped-call]
         self.functions: list[tuple[str, str, BracesBuffer]] = []
 
-    def finalize_piece(self, kernel: Any, nodes: list[Any], name: str, comment: str) -> None:
+    def finalize_piece(self, kernel: Any, name: str, comment: str) -> None:
         """Generate a piece's loops into a function called `name` and call it from the kernel."""
-        self.scheduled_nodes += nodes
         body = BracesBuffer()
         with WorkSharing(body) as sharing:
             kernel.codegen_loops(body, sharing)

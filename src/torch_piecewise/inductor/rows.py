@@ -1,0 +1,88 @@
+"""Pieces side by side along the innermost axis, run row by row in one loop over the outer axes.
+
+One loop after another for each piece would pass over the same rows several times: touch every cache
+line at a join twice, and write memory in short strips. Inductor's own outer loop fusion makes the
+loop that they share.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from torch._inductor.codegen.cpp import CppKernelProxy, LoopLevel, OuterLoopFusedKernel
+
+from torch_piecewise.loops.ir import Box
+
+from .versions import size_hint
+
+ROWS_PER_THREAD = 8  # fewer rows than this are no work to share among threads
+
+
+@dataclass(frozen=True)
+class PieceKernel:
+    """The generated kernel of one piece, not yet written out."""
+
+    box: Box
+    comment: str
+    kernel: CppKernelProxy
+
+
+class _CommentedLoop(LoopLevel):
+    """A loop under a comment."""
+
+    comment: str
+
+    @staticmethod
+    def of(loop: LoopLevel, comment: str) -> _CommentedLoop:
+        result = copy.copy(loop)
+        result.__class__ = _CommentedLoop
+        result.comment = comment
+        return result  # type: ignore[no-any-return]
+
+    def lines(self) -> list[str] | None:
+        lines: list[str] | None = super().lines()  # type: ignore[no-untyped-call]
+        return lines and [self.comment, *lines]
+
+
+def joined(pieces: Sequence[PieceKernel], depth: int, threads: int) -> Iterator[PieceKernel]:
+    """The pieces in order, those of the same outer ranges as one kernel.
+
+    `depth` is the number of outer axes: iteration axes but the last.
+    """
+    for _, same in groupby(pieces, key=lambda p: p.box.ranges[:depth]):
+        row = list(same)
+        if len(row) > 1 and _can_share(row, depth, threads):
+            yield _one_kernel(row, depth)
+        else:
+            yield from row
+
+
+def _can_share(row: Sequence[PieceKernel], depth: int, threads: int) -> bool:
+    """Whether all have plain loops over the outer axes, with rows enough for every thread."""
+    if depth == 0:
+        return False
+    for piece in row:
+        loops = piece.kernel.loop_nest.loops
+        if loops is None or len(loops) <= depth:
+            return False
+        if any(loop.steps != 1 or loop.is_reduction for loop in loops[:depth]):
+            return False
+    rows = 1
+    for start, stop in row[0].box.ranges[:depth]:
+        rows *= size_hint(stop - start)
+    return threads == 1 or rows >= ROWS_PER_THREAD * threads
+
+
+def _one_kernel(row: Sequence[PieceKernel], depth: int) -> PieceKernel:
+    first = row[0].kernel
+    shared = OuterLoopFusedKernel(first.kernel_group)
+    shared.inner = [p.kernel.loop_nest.from_loop_level(depth) for p in row]
+    for piece, inner in zip(row, shared.inner, strict=True):
+        inner.loops[0] = _CommentedLoop.of(inner.loops[0], piece.comment)
+    first.loop_nest.kernel = shared
+    first.loop_nest.loops = first.loop_nest.loops[:depth]
+    count = f"// {len(row)} pieces, row by row"
+    return PieceKernel(row[0].box, count, first)
