@@ -63,6 +63,7 @@ def lower(inputs: Sequence[Any], dim: int = 0) -> Any:
     concat = Concat(
         name=node.name,
         elements=float(sum(size_hint(math.prod(x.get_size())) for x in inputs)),
+        itemsize=inputs[0].get_dtype().itemsize,
         inputs=len(inputs),
         work=max(_work(x) for x in inputs),
         readers=tuple(_readers(node, dim)),

@@ -13,13 +13,13 @@ from typing import Any
 from torch._inductor.codegen.cpp import CppScheduling, KernelGroup, OuterLoopFusedSchedulerNode
 from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
-from torch._inductor.utils import parallel_num_threads
+from torch._inductor.utils import IndentedBuffer, parallel_num_threads
 
 from torch_piecewise.loops.ir import Box
 from torch_piecewise.plan.plan import Reason
 
 from . import facts, scope
-from .adapter import to_body
+from .adapter import to_body, unit_axes
 from .functions import FunctionKernelGroup
 from .planning import Cut, cut_nest, uncut
 from .rows import PieceKernel, joined
@@ -63,19 +63,25 @@ class PiecewiseScheduling(CppScheduling):
                 group.finalize_piece(piece.kernel, f"piecewise_{planned.name}", piece.comment)
         else:
             outer = sum(not axis.reduce for axis in cut.plan.axes) - 1
-            for piece in joined(pieces, outer, parallel_num_threads()):
+            kernels = [*joined(pieces, outer, parallel_num_threads())]
+            for number, piece in enumerate(kernels):
+                start = len(group.loops_code._lines)
                 group.loops_code.writeline(piece.comment)
                 group.finalize_kernel(piece.kernel, [])
+                if number < len(kernels) - 1:
+                    _without_barrier(group.loops_code, start)
         group.scheduled_nodes += nodes
 
     def _piece_kernels(self, nodes: list[SchedulerNode], cut: Cut) -> Iterator[PieceKernel]:
         bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in cut.pieces]
-        for number, ((box, _), limited) in enumerate(zip(cut.pieces, bodies, strict=True)):
+        for number, ((box, nest), limited) in enumerate(zip(cut.pieces, bodies, strict=True)):
             # the first piece decides which buffers are written in place; the others follow it
             with _limited_to(nodes, limited, inplace=number == 0):
                 kernel = self.kernel_proxy_cls(self.kernel_group)
                 kernel.codegen_nodes(nodes)
-            yield PieceKernel(box, _comment(number, len(bodies), box), kernel)
+            outer = sum(not axis.reduce for axis in nest.axes) - 1
+            depth = outer - len(unit_axes(nest))
+            yield PieceKernel(box, depth, _comment(number, len(bodies), box), kernel)
 
     def flush(self) -> None:
         super().flush()  # type: ignore[no-untyped-call]
@@ -85,6 +91,19 @@ class PiecewiseScheduling(CppScheduling):
 def _comment(number: int, count: int, box: Box) -> str:
     """Says which piece follows. No buffer names: equal kernels must stay equal text."""
     return f"// piece {number + 1} of {count}: {box}"
+
+
+def _without_barrier(code: IndentedBuffer, start: int) -> None:
+    """Let threads go on to the next piece: pieces of a nest are as independent as its points.
+
+    The barrier at the end of the last piece waits for all of them.
+    """
+    for number in range(start, len(code._lines)):
+        line = code._lines[number]
+        if isinstance(line, str) and line.lstrip().startswith(
+            ("#pragma omp for", "#pragma omp single")
+        ):
+            code._lines[number] = f"{line} nowait"
 
 
 @contextmanager

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import sympy
 import torch
 from torch._inductor.scheduler import BaseSchedulerNode, SchedulerNode
+from torch._inductor.utils import parallel_num_threads
 
 from torch_piecewise.config import Config
 from torch_piecewise.loops import seams, text
 from torch_piecewise.loops.ir import Box, LoopNest
-from torch_piecewise.loops.split import boxes, restrict
-from torch_piecewise.plan.choose import choose, under_cap
+from torch_piecewise.plan.choose import choose
 from torch_piecewise.plan.plan import AxisPlan, NestPlan, Piece, Reason, Seam
 
 from . import scope
@@ -49,17 +48,12 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
         return Cut(plan([everything], Reason(code, nest.name, why)))
     if config.split == "off":
         return Cut(plan([everything], Reason("off", nest.name, "splitting is off")))
-    cuts, note = under_cap(nest, search.cuts, config.max_pieces, size_hint)
-    if note:
-        notes = (*notes, note)
-    if not cuts:
-        return Cut(plan([everything], note or Reason("no-seams", nest.name, "")))
-    cut = tuple((box, restrict(nest, box)) for box in boxes(nest, cuts))
-    pieces = [piece for _, piece in cut]
-    choice = choose(config.split, nest, pieces, _points, torch.get_num_threads())
-    if not choice.split:
-        return Cut(plan([everything], choice.reason))
-    return Cut(plan([box for box, _ in cut], choice.reason), cut)
+    threads = parallel_num_threads()
+    cut = choose(nest, search.cuts, config.split, config.max_pieces, threads, size_hint)
+    notes = (*notes, *cut.notes)
+    if not cut.pieces:
+        return Cut(plan([everything], cut.reason))
+    return Cut(plan([box for box, _ in cut.pieces], cut.reason), cut.pieces)
 
 
 def uncut(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
@@ -121,10 +115,6 @@ def _piece(nest: LoopNest, number: int, box: Box) -> Piece:
         f"{nest.name}_{number}",
         tuple((str(axis), str(start), str(stop)) for axis, (start, stop) in ranges),
     )
-
-
-def _points(nest: LoopNest) -> float:
-    return float(math.prod(size_hint(a.size) for a in nest.axes))
 
 
 def origins(nodes: Sequence[BaseSchedulerNode]) -> tuple[str, ...]:

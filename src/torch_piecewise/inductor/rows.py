@@ -8,6 +8,7 @@ loop that they share.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,9 +24,10 @@ ROWS_PER_THREAD = 8  # fewer rows than this are no work to share among threads
 
 @dataclass(frozen=True)
 class PieceKernel:
-    """The generated kernel of one piece, not yet written out."""
+    """The generated kernel of one piece, not yet written out; `depth` is its number of outer loops."""
 
     box: Box
+    depth: int
     comment: str
     kernel: CppKernelProxy
 
@@ -47,21 +49,19 @@ class _CommentedLoop(LoopLevel):
         return lines and [self.comment, *lines]
 
 
-def joined(pieces: Sequence[PieceKernel], depth: int, threads: int) -> Iterator[PieceKernel]:
-    """The pieces in order, those of the same outer ranges as one kernel.
-
-    `depth` is the number of outer axes: iteration axes but the last.
-    """
-    for _, same in groupby(pieces, key=lambda p: p.box.ranges[:depth]):
+def joined(pieces: Sequence[PieceKernel], outer: int, threads: int) -> Iterator[PieceKernel]:
+    """The pieces in order, those of the same ranges on the `outer` first axes as one kernel."""
+    for _, same in groupby(pieces, key=lambda p: p.box.ranges[:outer]):
         row = list(same)
-        if len(row) > 1 and _can_share(row, depth, threads):
-            yield _one_kernel(row, depth)
+        if len(row) > 1 and _can_share(row, threads):
+            yield _one_kernel(row)
         else:
             yield from row
 
 
-def _can_share(row: Sequence[PieceKernel], depth: int, threads: int) -> bool:
+def _can_share(row: Sequence[PieceKernel], threads: int) -> bool:
     """Whether all have plain loops over the outer axes, with rows enough for every thread."""
+    depth = row[0].depth
     if depth == 0:
         return False
     for piece in row:
@@ -70,14 +70,12 @@ def _can_share(row: Sequence[PieceKernel], depth: int, threads: int) -> bool:
             return False
         if any(loop.steps != 1 or loop.is_reduction for loop in loops[:depth]):
             return False
-    rows = 1
-    for start, stop in row[0].box.ranges[:depth]:
-        rows *= size_hint(stop - start)
+    rows = math.prod(size_hint(loop.size) for loop in row[0].kernel.loop_nest.loops[:depth])
     return threads == 1 or rows >= ROWS_PER_THREAD * threads
 
 
-def _one_kernel(row: Sequence[PieceKernel], depth: int) -> PieceKernel:
-    first = row[0].kernel
+def _one_kernel(row: Sequence[PieceKernel]) -> PieceKernel:
+    first, depth = row[0].kernel, row[0].depth
     shared = OuterLoopFusedKernel(first.kernel_group)
     shared.inner = [p.kernel.loop_nest.from_loop_level(depth) for p in row]
     for piece, inner in zip(row, shared.inner, strict=True):
@@ -85,4 +83,4 @@ def _one_kernel(row: Sequence[PieceKernel], depth: int) -> PieceKernel:
     first.loop_nest.kernel = shared
     first.loop_nest.loops = first.loop_nest.loops[:depth]
     count = f"// {len(row)} pieces, row by row"
-    return PieceKernel(row[0].box, count, first)
+    return PieceKernel(row[0].box, depth, count, first)

@@ -1,40 +1,35 @@
-"""Decide for one nest whether its pieces are worth having.
+"""Decide for one nest which of its seams to cut, and whether its pieces are worth having.
 
-`"seams"` cuts wherever a seam is. `"auto"` cuts where an estimate says that the pieces together do
-clearly less work than the whole: the work of a body is counted from its operations, each with the
-weight it has inside a vectorised loop. Memory traffic is the same either way, so it only dilutes
-the gain.
+`"seams"` cuts wherever a seam is. `"auto"` cuts where `cost` says that a cut saves more than one
+more piece of code is worth, and leaves the nest whole where all cuts together save too little. Both
+keep under the cap on pieces by giving up the cuts that save least.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property, lru_cache
+from itertools import groupby
 
 import sympy
-from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing, PythonMod
 
-from torch_piecewise.loops.ir import Block, LoopNest, operands
-from torch_piecewise.loops.split import Cuts
+from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.loops.split import Cuts, boxes, restrict
 
+from .cost import Size, cost, shown
 from .plan import Reason
 
-LEAST_GAIN = 1.08  # estimated speed-up below which a nest stays whole
-# In the unit of the estimates: one vectorised operation on one element, some 0.07 ns on the machine
-# that the weights were fitted on.
-LEAST_SAVING = 100_000.0  # below this no one sees the difference, and more code costs compile time
-PIECE_COST = 2_000.0  # starting one more loop
-BARRIER_COST = 20_000.0  # and waiting for the other threads at its end
+LEAST_GAIN = 1.05  # estimated speed-up below which a nest stays whole
+# In nanoseconds of one run:
+LEAST_SAVING = 3_000.0  # below this no one sees the difference, and more code costs compile time
+PIECE_WORTH = 500.0  # what one more piece has to save, for the same reason
+START = 30.0  # starting one more loop
+START_THREADS = 300.0  # where threads share its iterations
+LEAST_SHARE = 0.01  # of the nest's time, that a cut has to save
 
-# Weights relative to one vectorised arithmetic operation per element.
-_HEAVY = frozenset(
-    "exp exp2 expm1 log log1p log2 log10 pow sin cos tan tanh sigmoid erf erfc lgamma atan2 "
-    "sinh cosh asin acos atan asinh acosh atanh rsqrt sqrt truediv fmod remainder".split()
-)
-_FREE = frozenset(("constant", "getitem", "identity"))
-_MEMORY = frozenset(("load", "store", "store_reduction"))
+Pieces = tuple[tuple[Box, LoopNest], ...]
 
 
 @dataclass(frozen=True)
@@ -45,91 +40,159 @@ class Choice:
     reason: Reason
 
 
+@dataclass(frozen=True)
+class Cutting:
+    """The pieces of a nest, none where it stays whole, why, and which cuts were given up."""
+
+    pieces: Pieces
+    reason: Reason
+    notes: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """Estimates for boxes of one nest; each box is restricted once."""
+
+    nest: LoopNest
+    size: Size
+
+    @cached_property
+    def restricted(self) -> Callable[[Box], LoopNest]:
+        return lru_cache(maxsize=None)(lambda box: restrict(self.nest, box))
+
+    @cached_property
+    def price(self) -> Callable[[Box], float]:
+        return lru_cache(maxsize=None)(lambda box: cost(self.restricted(box), self.size))
+
+
 def choose(
-    split: str,
-    nest: LoopNest,
-    pieces: Sequence[LoopNest],
-    points: Callable[[LoopNest], float],
-    threads: int,
-) -> Choice:
-    """Weigh the pieces of a nest against the whole. `points` estimates a nest's loop iterations."""
-    fixed = PIECE_COST if threads == 1 else PIECE_COST + BARRIER_COST
-    whole = work(nest) * points(nest)
-    cut = sum(work(p) * points(p) + fixed for p in pieces)
+    nest: LoopNest, cuts: Cuts, split: str, max_pieces: int, threads: int, size: Size
+) -> Cutting:
+    """Choose among the cuts of a nest. `size` says what is not known when compiling."""
+    pricing = Pricing(nest, size)
+    kept = cuts
+    if split == "auto":
+        kept = worthwhile(cuts, pricing)
+        if not kept:
+            text = f"none of its {sum(map(len, cuts.values()))} cuts saves enough"
+            return Cutting((), Reason("no-gain", nest.name, text, HINT))
+    kept, notes = under_cap(kept, max_pieces, pricing)
+    if not kept:
+        return Cutting((), notes[0], notes)
+    found = boxes(nest, kept)
+    if split == "auto":
+        found = joined(found, pricing.price)
+    whole = cost(nest, size) / threads
+    cut = sum(map(pricing.price, found)) / threads + loop_cost(threads) * len(found)
+    choice = judge(split, nest.name, whole, cut, len(found))
+    pieces = tuple((box, pricing.restricted(box)) for box in found) if choice.split else ()
+    return Cutting(pieces, choice.reason, notes)
+
+
+HINT = 'split="seams" cuts it all the same'
+
+
+def judge(split: str, where: str, whole: float, cut: float, count: int) -> Choice:
+    """Weigh what `count` pieces take against what the whole takes, both in nanoseconds."""
     gain = whole / max(cut, 1.0)
-    text = f"estimated work {whole:.3g} whole, {cut:.3g} in {len(pieces)} pieces: gain {gain:.2f}"
+    text = f"estimated {shown(whole)} whole, {shown(cut)} in {count} pieces: gain {gain:.2f}"
     if split == "seams":
-        return Choice(True, Reason("seams", nest.name, text))
-    hint = 'split="seams" cuts it all the same'
+        return Choice(True, Reason("seams", where, text))
     if gain < LEAST_GAIN:
-        return Choice(False, Reason("no-gain", nest.name, f"{text}, under {LEAST_GAIN}", hint))
+        return Choice(False, Reason("no-gain", where, f"{text}, under {LEAST_GAIN}", HINT))
     if whole - cut < LEAST_SAVING:
-        text += f", which saves less than {LEAST_SAVING:.0e}"
-        return Choice(False, Reason("small", nest.name, text, hint))
-    return Choice(True, Reason("gain", nest.name, text))
+        text += f", which saves less than {shown(LEAST_SAVING)}"
+        return Choice(False, Reason("small", where, text, HINT))
+    return Choice(True, Reason("gain", where, text))
+
+
+def loop_cost(threads: int) -> float:
+    """What one more loop costs, however short."""
+    return START if threads == 1 else START_THREADS
+
+
+def worthwhile(cuts: Cuts, pricing: Pricing) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:
+    """The cuts that save enough, each axis looked at with the others whole."""
+    least = max(PIECE_WORTH, LEAST_SHARE * cost(pricing.nest, pricing.size))
+    kept = {axis: tuple(at) for axis, at in cuts.items() if at}
+    while kept:
+        axis, position, saving = _least(kept, pricing)
+        if saving >= least:
+            break
+        kept = _without(kept, axis, position)
+    return kept
 
 
 def under_cap(
-    nest: LoopNest, cuts: Cuts, max_pieces: int, hint: Callable[[sympy.Expr], int]
-) -> tuple[Cuts, Reason | None]:
-    """Cuts that make at most `max_pieces`, and a reason where that needed something given up.
-
-    Over the cap each axis keeps the ends of its longest range only: the ranges beside it are joined
-    and keep their conditions. Where even that is too much the nest stays whole.
-    """
-    count = _count(cuts)
-    if count <= max_pieces:
-        return cuts, None
-    coarse = {axis: _longest(nest, axis, at, hint) for axis, at in cuts.items()}
-    fewer = _count(coarse)
+    cuts: Cuts, max_pieces: int, pricing: Pricing
+) -> tuple[dict[sympy.Symbol, tuple[sympy.Expr, ...]], tuple[Reason, ...]]:
+    """Cuts that make at most `max_pieces`, and a reason where that needed some given up."""
+    kept = {axis: tuple(at) for axis, at in cuts.items() if at}
+    count = _count(kept)
+    given_up = 0
+    while kept and _count(kept) > max_pieces:
+        axis, position, _ = _least(kept, pricing)
+        kept = _without(kept, axis, position)
+        given_up += 1
+    if not given_up:
+        return kept, ()
     text = f"{count} pieces at its seams, the cap is {max_pieces}"
-    hint_text = "raise the option max_pieces"
-    if fewer > max_pieces:
-        return {}, Reason("too-many-pieces", nest.name, text, hint_text)
-    text += f": ranges beside the longest one of each axis are joined, {fewer} pieces"
-    return coarse, Reason("joined", nest.name, text, hint_text)
+    hint = "raise the option max_pieces"
+    if not kept:
+        return {}, (Reason("too-many-pieces", pricing.nest.name, text, hint),)
+    text += f": the {given_up} cuts that save least are left out, {_count(kept)} pieces"
+    return kept, (Reason("joined", pricing.nest.name, text, hint),)
+
+
+def joined(found: Sequence[Box], price: Callable[[Box], float]) -> tuple[Box, ...]:
+    """The boxes, those of one row joined where together they cost hardly more than apart.
+
+    A row are boxes that differ along one axis only: corners and edges of a boundary, for one.
+    """
+    result = tuple(found)
+    for k in reversed(range(len(result[0].axes))):
+        rows = groupby(result, key=lambda box: (box.ranges[:k], box.ranges[k + 1 :]))
+        result = tuple(box for _, row in rows for box in _joined_row(tuple(row), k, price))
+    return result
+
+
+def _joined_row(row: tuple[Box, ...], k: int, price: Callable[[Box], float]) -> tuple[Box, ...]:
+    if len(row) == 1:
+        return row
+    ranges = list(row[0].ranges)
+    ranges[k] = (ranges[k][0], row[-1].ranges[k][1])
+    together = Box(row[0].axes, tuple(ranges))
+    apart = sum(map(price, row)) + (len(row) - 1) * PIECE_WORTH
+    return (together,) if price(together) <= apart else row
 
 
 def _count(cuts: Cuts) -> int:
     return math.prod(len(positions) + 1 for positions in cuts.values())
 
 
-def _longest(
-    nest: LoopNest,
-    axis: sympy.Symbol,
-    positions: Sequence[sympy.Expr],
-    hint: Callable[[sympy.Expr], int],
-) -> tuple[sympy.Expr, ...]:
-    """The ends of the longest range of an axis, those that are cuts."""
-    ends = (sympy.Integer(0), *positions, nest.axis(axis).size)
-    start, stop = max(pairwise(ends), key=lambda r: hint(r[1] - r[0]))
-    return tuple(p for p in positions if p in (start, stop))
+def _without(
+    cuts: Mapping[sympy.Symbol, tuple[sympy.Expr, ...]], axis: sympy.Symbol, position: sympy.Expr
+) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:
+    left = tuple(p for p in cuts[axis] if p != position)
+    return {a: left if a == axis else at for a, at in cuts.items() if a != axis or left}
 
 
-def work(nest: LoopNest) -> float:
-    """Weighted operations for one point of the nest."""
-    inner = nest.axes[-1].symbol if nest.axes else None
-    return sum(_block_work(body.block, inner) for body in nest.bodies)
+def _least(cuts: Cuts, pricing: Pricing) -> tuple[sympy.Symbol, sympy.Expr, float]:
+    """The cut that saves least: axis, position, nanoseconds."""
+
+    def saving(axis: sympy.Symbol, k: int) -> float:
+        ends = (sympy.S.Zero, *cuts[axis], pricing.nest.axis(axis).size)
+        start, position, stop = ends[k : k + 3]
+        apart = pricing.price(_range(pricing.nest, axis, start, position))
+        apart += pricing.price(_range(pricing.nest, axis, position, stop))
+        return pricing.price(_range(pricing.nest, axis, start, stop)) - apart
+
+    every = [(a, at[k], saving(a, k)) for a, at in cuts.items() for k in range(len(at))]
+    return min(every, key=lambda found: found[2])
 
 
-def _block_work(block: Block, inner: sympy.Symbol | None) -> float:
-    total = 0.0
-    for op in block.ops:
-        if op.name == "masked":
-            body = op.args[1]
-            assert isinstance(body, Block)
-            total += 3.0 + 1.5 * _block_work(body, inner)  # masked loads, blends, a jump around
-        elif op.name in _MEMORY:
-            total += 2.0
-        elif op.name in _HEAVY:
-            total += 8.0
-        elif op.name not in _FREE:
-            total += 1.0
-        total += sum(_index_work(a, inner) for a in operands(op) if isinstance(a, sympy.Expr))
-    return total
-
-
-def _index_work(expr: sympy.Expr, inner: sympy.Symbol | None) -> float:
-    """Wraps and floors: along the innermost axis they turn a vector load into scalar ones."""
-    steps = expr.atoms(ModularIndexing, FloorDiv, Mod, PythonMod)
-    return sum(12.0 if inner in s.free_symbols else 0.5 for s in steps)
+def _range(nest: LoopNest, axis: sympy.Symbol, start: sympy.Expr, stop: sympy.Expr) -> Box:
+    """One range of one axis, the others whole."""
+    symbols = tuple(a.symbol for a in nest.axes)
+    ranges = tuple((start, stop) if a.symbol == axis else (sympy.S.Zero, a.size) for a in nest.axes)
+    return Box(symbols, ranges)

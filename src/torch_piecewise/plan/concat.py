@@ -11,24 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .choose import Choice
+from .cost import WEIGHTS, shown
 from .plan import Reason
 
 MOST_INPUTS = 8  # each is a range of its own in every consumer
-# In the unit of `choose`: reading or writing one float of memory that no cache holds.
-STREAMED = 5.0
 
 
 @dataclass(frozen=True)
 class Concat:
     """What is known when a concatenation is lowered.
 
-    `elements` of the result, `inputs` joined, `work` of computing one element of them (0 where they
-    are in memory), `readers` by what they do: "pointwise", "reduction" along another axis,
-    "reduction over the joins", or the name of what needs the result in memory.
+    `elements` of the result, each of `itemsize` bytes, `inputs` joined, `work` operations for one
+    element of them (0 where they are in memory), `readers` by what they do: "pointwise",
+    "reduction" along another axis, "reduction over the joins", or the name of what needs the
+    result in memory.
     """
 
     name: str
     elements: float
+    itemsize: int
     inputs: int
     work: float
     readers: Sequence[str]
@@ -46,9 +47,9 @@ def choose_concat(concat: Concat) -> Choice:
         return stored("needed", f"{others[0] if others else 'nothing'} reads it from memory")
     if concat.inputs > MOST_INPUTS:
         return stored("many-inputs", f"{concat.inputs} inputs, the cap is {MOST_INPUTS}")
-    saved = 2 * STREAMED * concat.elements
-    repeated = (len(concat.readers) - 1) * concat.work * concat.elements
-    numbers = f"saves {saved:.3g} of memory traffic, repeats {repeated:.3g} of work"
+    saved = 2 * concat.elements * concat.itemsize * WEIGHTS["bytes"]  # one store, one load
+    repeated = (len(concat.readers) - 1) * concat.work * concat.elements * WEIGHTS["arithmetic"]
+    numbers = f"saves {shown(saved)} of memory traffic, repeats {shown(repeated)} of work"
     if repeated >= saved:
         return stored("repeated-work", numbers)
     return Choice(True, Reason("computed", concat.name, f"computed in its consumers: {numbers}"))

@@ -13,32 +13,47 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import sympy
+import torch
 from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing, PythonMod
 
 from torch_piecewise.loops.ir import Block, LoopNest, Op, Ref, operands, walk
+from torch_piecewise.loops.ops import OPS
 
 # One occurrence for one element, in nanoseconds, in a vectorised loop.
 WEIGHTS = {
-    "arithmetic": 0.006,
-    "division": 0.1,
-    "function": 0.3,  # exp and its kin
-    "access": 0.02,  # a load or store of neighbours, from a cache
-    "strided": 0.3,  # one by one
-    "wrap": 0.5,  # a wrap or floor that differs along the innermost axis
-    "masked": 0.3,  # a block under a mask that differs along it
-    "uniform": 0.003,  # anything that is the same for a whole vector
-    "jump": 0.01,  # a block under a mask that is
-    "bytes": 0.076,  # from memory or to it, where no cache holds them
+    "arithmetic": 0.02,
+    "index": 0.075,  # on 64-bit indices: a comparison with a bound, for one
+    "division": 0.05,
+    "exp": 0.7,
+    "function": 1.2,  # log, erf and most others
+    "tanh": 2.7,
+    "pow": 6.0,
+    "access": 0.01,  # a load or store of neighbours, from a cache
+    "strided": 0.05,  # of elements a few apart
+    "scattered": 1.0,  # of elements far apart, or where data says
+    "wrap": 0.15,  # a wrap or floor that differs along the innermost axis
+    "masked": 0.15,  # a block under a mask that differs along it
+    "uniform": 0.0005,  # anything that is the same for a whole vector
+    "jump": 0.001,  # a block under a mask that is
+    "bytes": 0.02,  # from memory or to it
+    "rows": 1.4,  # starting the innermost loop, and its last vector
 }
 
-FUNCTIONS = frozenset(
-    "exp exp2 expm1 log log1p log2 log10 pow sin cos tan tanh sigmoid erf erfc lgamma atan2 "
-    "sinh cosh asin acos atan asinh acosh atanh fmod remainder".split()
-)
-DIVISIONS = frozenset(("truediv", "sqrt", "rsqrt", "reciprocal", "floordiv", "mod"))
+FUNCTIONS = {
+    **dict.fromkeys(("exp", "exp2", "expm1", "sigmoid", "sin", "cos"), "exp"),
+    **dict.fromkeys(("tanh", "pow"), ""),
+    **dict.fromkeys(
+        "log log1p log2 log10 tan erf erfc lgamma atan2 sinh cosh asin acos atan asinh "
+        "acosh atanh fmod remainder".split(),
+        "function",
+    ),
+    **dict.fromkeys(("truediv", "sqrt", "rsqrt", "reciprocal", "floordiv", "mod"), "division"),
+}
 FREE = frozenset(("constant", "getitem", "identity"))
 MEMORY = frozenset(("load", "store", "store_reduction"))
 STEPS = (ModularIndexing, FloorDiv, Mod, PythonMod)
+VECTOR = 16  # a wrap at a multiple of so many elements falls between vectors
+NEAR = 8  # elements apart in memory that still share cache lines
 
 Size = Callable[[sympy.Expr], int]  # a likely value of a size
 
@@ -47,6 +62,14 @@ def cost(nest: LoopNest, size: Size) -> float:
     """Nanoseconds of one run in one thread; `size` says what is not known when compiling."""
     counted = count(nest, size)
     return sum(WEIGHTS[kind] * times for kind, times in counted.items())
+
+
+def shown(nanoseconds: float) -> str:
+    """For reading: "12 ns", "3.4 µs", "1.20 ms"."""
+    for unit, size in (("ms", 1e6), ("µs", 1e3)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.3g} {unit}"
+    return f"{nanoseconds:.3g} ns"
 
 
 def count(nest: LoopNest, size: Size) -> Counter[str]:
@@ -58,6 +81,7 @@ def count(nest: LoopNest, size: Size) -> Counter[str]:
         counter.block(body.block)
     result = Counter({kind: points * times for kind, times in found.items()})
     result["bytes"] = _bytes(nest, size)
+    result["rows"] = points // max(size(nest.axes[-1].size), 1) if nest.axes else 1
     return result
 
 
@@ -89,6 +113,9 @@ class _Counter:
     found: Counter[str]
     values: set[int] = field(default_factory=set)
     symbols: set[sympy.Symbol] = field(default_factory=set)
+    dtypes: dict[int, torch.dtype | None] = field(default_factory=dict)
+    done: dict[object, int] = field(default_factory=dict)  # operations, and which one gives theirs
+    same: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.inner is not None:
@@ -96,7 +123,23 @@ class _Counter:
 
     def block(self, block: Block) -> None:
         for op in block.ops:
-            self.op(op)
+            if not self.repeats(op):
+                self.dtypes[op.id] = op.dtype
+                self.op(op)
+
+    def repeats(self, op: Op) -> bool:
+        """Whether the generated code has this operation's value already."""
+        if op.name == "masked" or OPS[op.name].side_effect:
+            return False
+        key = (op.name, repr(self.canonical((op.args, op.kwargs))))
+        first = self.done.setdefault(key, op.id)
+        self.same[op.id] = first
+        return first != op.id
+
+    def canonical(self, arg: object) -> object:
+        if isinstance(arg, tuple):
+            return tuple(self.canonical(a) for a in arg)
+        return self.same.get(arg.id, arg.id) if isinstance(arg, Ref) else arg
 
     def op(self, op: Op) -> None:
         if op.name == "masked":
@@ -112,12 +155,14 @@ class _Counter:
         if kind:
             self.found[kind] += 1
         for step in (s for index in _indices(op) for s in index.atoms(*STEPS)):
-            self.found["wrap" if self.varies(step) else "uniform"] += 1
+            self.found["wrap" if self.breaks(step) else "uniform"] += 1
 
     def masked(self, op: Op) -> None:
         mask, inner = op.args[0], op.args[1]
         assert isinstance(inner, Block)
+        outside = dict(self.done)
         self.block(inner)
+        self.done = outside
         varies = self.varies(mask)
         self.found["masked" if varies else "jump"] += 1
         if varies or any(o.id in self.values for o in walk(inner)):
@@ -125,27 +170,54 @@ class _Counter:
 
     def varies(self, arg: object) -> bool:
         if isinstance(arg, Ref):
-            return arg.id in self.values
+            return self.same.get(arg.id, arg.id) in self.values
         return isinstance(arg, sympy.Expr) and not self.symbols.isdisjoint(arg.free_symbols)
 
     def kind(self, op: Op, varies: bool) -> str:
         if op.name in FREE:
             return ""
-        if op.name in FUNCTIONS:
-            return "function"  # computed again for every vector, one element or many
-        if op.name in MEMORY and varies:
-            return "strided" if self.strided(op) else "access"
+        function = FUNCTIONS.get(op.name)
+        if function is not None and function != "division":
+            return function or op.name  # computed again for every vector, one element or many
         if not varies:
             return "uniform"
-        return "division" if op.name in DIVISIONS else "arithmetic"
+        if op.name in MEMORY:
+            return self.access(op)
+        if op.dtype is torch.int64 or any(self.of_index(a) for a in operands(op)):
+            return "index"
+        return function or "arithmetic"
 
-    def strided(self, op: Op) -> bool:
-        """Whether neighbours along the innermost axis are no neighbours in memory."""
+    def of_index(self, arg: object) -> bool:
+        return isinstance(arg, Ref) and self.dtypes[self.same.get(arg.id, arg.id)] is torch.int64
+
+    def access(self, op: Op) -> str:
+        """How neighbours along the innermost axis lie in memory."""
         index = op.args[1]
         assert isinstance(index, sympy.Expr)
-        if self.inner is None or any(self.varies(s) for s in index.atoms(*STEPS)):
-            return True
-        return index.coeff(self.inner, 1) != 1
+        if any(s != self.inner and self.varies(s) for s in index.free_symbols):
+            return "scattered"
+        plain = index.xreplace({s: _unwrapped(s) for s in index.atoms(*STEPS) if self.varies(s)})
+        stride = sympy.expand(plain).coeff(self.inner, 1)
+        if stride == 1:
+            return "access"
+        return "strided" if stride.is_Integer and abs(stride) <= NEAR else "scattered"
+
+    def breaks(self, step: sympy.Expr) -> bool:
+        """Whether a wrap or floor may fall inside a vector."""
+        if not self.varies(step):
+            return False
+        base, number = step.args[0], step.args[-1]
+        rest = sympy.expand(base - self.inner)
+        terms = sympy.Add.make_args(rest)
+        aligned = all(t.as_coeff_Mul()[0] % VECTOR == 0 for t in terms) and number % VECTOR == 0
+        return rest.has(self.inner) or not aligned
+
+
+def _unwrapped(step: sympy.Expr) -> sympy.Expr:
+    """What a wrap is where it does not wrap; a floor stands still between its steps."""
+    if isinstance(step, ModularIndexing) and step.args[1] == 1:
+        return step.args[0]
+    return step.args[0] if isinstance(step, (Mod, PythonMod)) else sympy.S.Zero
 
 
 def _indices(op: Op) -> Iterator[sympy.Expr]:
