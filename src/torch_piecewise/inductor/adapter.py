@@ -235,7 +235,7 @@ def to_body(nest: LoopNest, body: Body) -> LoopBody:
     (iterate, reduce), ranges = index_vars_no_squeeze(
         [sizes[s] for s in kept], [sizes[s] for s in body.reduce], prefix="p"
     )
-    nothing = {s: sympy.S.Zero for s in dropped}
+    nothing = dict.fromkeys(dropped, sympy.S.Zero)
 
     def trace(*indices: Sequence[sympy.Expr]) -> None:
         index = [e for part in indices for e in part]

@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
-from torch._inductor.codegen.cpp import CppKernelProxy, LoopLevel, OuterLoopFusedKernel
+from torch._inductor.codegen.cpp import LoopLevel, OuterLoopFusedKernel
 
 from torch_piecewise.loops.ir import Box
 
@@ -24,12 +25,12 @@ ROWS_PER_THREAD = 8  # fewer rows than this are no work to share among threads
 
 @dataclass(frozen=True)
 class PieceKernel:
-    """The generated kernel of one piece, not yet written out; `depth` is its number of outer loops."""
+    """The generated loops of one piece, not yet written out; `depth` of them are outer ones."""
 
     box: Box
     depth: int
     comment: str
-    kernel: CppKernelProxy
+    kernel: Any  # a CppKernelProxy, whose loops exist once its code does
 
 
 class _CommentedLoop(LoopLevel):
@@ -39,10 +40,11 @@ class _CommentedLoop(LoopLevel):
 
     @staticmethod
     def of(loop: LoopLevel, comment: str) -> _CommentedLoop:
-        result = copy.copy(loop)
+        result: Any = copy.copy(loop)
         result.__class__ = _CommentedLoop
         result.comment = comment
-        return result  # type: ignore[no-any-return]
+        assert isinstance(result, _CommentedLoop)
+        return result
 
     def lines(self) -> list[str] | None:
         lines: list[str] | None = super().lines()  # type: ignore[no-untyped-call]
@@ -76,10 +78,11 @@ def _can_share(row: Sequence[PieceKernel], threads: int) -> bool:
 
 def _one_kernel(row: Sequence[PieceKernel]) -> PieceKernel:
     first, depth = row[0].kernel, row[0].depth
-    shared = OuterLoopFusedKernel(first.kernel_group)
-    shared.inner = [p.kernel.loop_nest.from_loop_level(depth) for p in row]
-    for piece, inner in zip(row, shared.inner, strict=True):
+    shared = OuterLoopFusedKernel(first.kernel_group)  # type: ignore[no-untyped-call]
+    for piece in row:
+        inner = piece.kernel.loop_nest.from_loop_level(depth)
         inner.loops[0] = _CommentedLoop.of(inner.loops[0], piece.comment)
+        shared.inner.append(inner)
     first.loop_nest.kernel = shared
     first.loop_nest.loops = first.loop_nest.loops[:depth]
     count = f"// {len(row)} pieces, row by row"

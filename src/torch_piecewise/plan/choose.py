@@ -28,6 +28,7 @@ PIECE_WORTH = 500.0  # what one more piece has to save, for the same reason
 START = 30.0  # starting one more loop
 START_THREADS = 300.0  # where threads share its iterations
 LEAST_SHARE = 0.01  # of the nest's time, that a cut has to save
+MOST_PRICED = 36  # boxes of one nest
 
 Pieces = tuple[tuple[Box, LoopNest], ...]
 
@@ -112,7 +113,7 @@ def loop_cost(threads: int) -> float:
 
 
 def worthwhile(cuts: Cuts, pricing: Pricing) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:
-    """The cuts that save enough, each axis looked at with the others whole."""
+    """The cuts that save enough."""
     least = max(PIECE_WORTH, LEAST_SHARE * cost(pricing.nest, pricing.size))
     kept = {axis: tuple(at) for axis, at in cuts.items() if at}
     while kept:
@@ -157,13 +158,16 @@ def joined(found: Sequence[Box], price: Callable[[Box], float]) -> tuple[Box, ..
 
 
 def _joined_row(row: tuple[Box, ...], k: int, price: Callable[[Box], float]) -> tuple[Box, ...]:
-    if len(row) == 1:
-        return row
-    ranges = list(row[0].ranges)
-    ranges[k] = (ranges[k][0], row[-1].ranges[k][1])
-    together = Box(row[0].axes, tuple(ranges))
-    apart = sum(map(price, row)) + (len(row) - 1) * PIECE_WORTH
-    return (together,) if price(together) <= apart else row
+    kept = [row[0]]
+    for box in row[1:]:
+        ranges = list(box.ranges)
+        ranges[k] = (kept[-1].ranges[k][0], ranges[k][1])
+        together = Box(box.axes, tuple(ranges))
+        if price(together) <= price(kept[-1]) + price(box) + PIECE_WORTH:
+            kept[-1] = together
+        else:
+            kept.append(box)
+    return tuple(kept)
 
 
 def _count(cuts: Cuts) -> int:
@@ -178,21 +182,20 @@ def _without(
 
 
 def _least(cuts: Cuts, pricing: Pricing) -> tuple[sympy.Symbol, sympy.Expr, float]:
-    """The cut that saves least: axis, position, nanoseconds."""
+    """The cut that saves least: axis, position, nanoseconds.
+
+    Some conditions are decided only where several axes are cut, so a cut is judged with those of
+    the other axes in place, unless that makes too many boxes to look at.
+    """
+    others = cuts if _count(cuts) <= MOST_PRICED else {}
 
     def saving(axis: sympy.Symbol, k: int) -> float:
-        ends = (sympy.S.Zero, *cuts[axis], pricing.nest.axis(axis).size)
-        start, position, stop = ends[k : k + 3]
-        apart = pricing.price(_range(pricing.nest, axis, start, position))
-        apart += pricing.price(_range(pricing.nest, axis, position, stop))
-        return pricing.price(_range(pricing.nest, axis, start, stop)) - apart
+        def total(positions: Sequence[sympy.Expr]) -> float:
+            found = boxes(pricing.nest, {**others, axis: positions})
+            return sum(map(pricing.price, found))
+
+        at = cuts[axis]
+        return total((*at[:k], *at[k + 1 :])) - total(at)
 
     every = [(a, at[k], saving(a, k)) for a, at in cuts.items() for k in range(len(at))]
     return min(every, key=lambda found: found[2])
-
-
-def _range(nest: LoopNest, axis: sympy.Symbol, start: sympy.Expr, stop: sympy.Expr) -> Box:
-    """One range of one axis, the others whole."""
-    symbols = tuple(a.symbol for a in nest.axes)
-    ranges = tuple((start, stop) if a.symbol == axis else (sympy.S.Zero, a.size) for a in nest.axes)
-    return Box(symbols, ranges)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .choose import Choice
-from .cost import WEIGHTS, shown
+from .cost import BYTE, WEIGHTS, shown
 from .plan import Reason
 
 MOST_INPUTS = 8  # each is a range of its own in every consumer
@@ -47,7 +47,7 @@ def choose_concat(concat: Concat) -> Choice:
         return stored("needed", f"{others[0] if others else 'nothing'} reads it from memory")
     if concat.inputs > MOST_INPUTS:
         return stored("many-inputs", f"{concat.inputs} inputs, the cap is {MOST_INPUTS}")
-    saved = 2 * concat.elements * concat.itemsize * WEIGHTS["bytes"]  # one store, one load
+    saved = 3 * concat.elements * concat.itemsize * BYTE  # one store, one load
     repeated = (len(concat.readers) - 1) * concat.work * concat.elements * WEIGHTS["arithmetic"]
     numbers = f"saves {shown(saved)} of memory traffic, repeats {shown(repeated)} of work"
     if repeated >= saved:

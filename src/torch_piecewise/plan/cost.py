@@ -24,7 +24,7 @@ WEIGHTS = {
     "arithmetic": 0.02,
     "index": 0.075,  # on 64-bit indices: a comparison with a bound, for one
     "division": 0.05,
-    "exp": 0.7,
+    "exp": 0.6,
     "function": 1.2,  # log, erf and most others
     "tanh": 2.7,
     "pow": 6.0,
@@ -35,9 +35,9 @@ WEIGHTS = {
     "masked": 0.15,  # a block under a mask that differs along it
     "uniform": 0.0005,  # anything that is the same for a whole vector
     "jump": 0.001,  # a block under a mask that is
-    "bytes": 0.02,  # from memory or to it
-    "rows": 1.4,  # starting the innermost loop, and its last vector
 }
+BYTE = 0.015  # moving a byte to or from memory or the last cache
+ROW = 1.4  # starting the innermost loop, and its last vector
 
 FUNCTIONS = {
     **dict.fromkeys(("exp", "exp2", "expm1", "sigmoid", "sin", "cos"), "exp"),
@@ -60,8 +60,10 @@ Size = Callable[[sympy.Expr], int]  # a likely value of a size
 
 def cost(nest: LoopNest, size: Size) -> float:
     """Nanoseconds of one run in one thread; `size` says what is not known when compiling."""
-    counted = count(nest, size)
-    return sum(WEIGHTS[kind] * times for kind, times in counted.items())
+    points = math.prod(size(a.size) for a in nest.axes)
+    rows = points / max(size(nest.axes[-1].size), 1) if nest.axes else 1.0
+    work = sum(WEIGHTS[kind] * times for kind, times in count(nest, size).items())
+    return work + BYTE * traffic(nest, size) + ROW * rows
 
 
 def shown(nanoseconds: float) -> str:
@@ -79,14 +81,14 @@ def count(nest: LoopNest, size: Size) -> Counter[str]:
     for body in nest.bodies:
         counter = _Counter(nest.axes[-1].symbol if nest.axes else None, found)
         counter.block(body.block)
-    result = Counter({kind: points * times for kind, times in found.items()})
-    result["bytes"] = _bytes(nest, size)
-    result["rows"] = points // max(size(nest.axes[-1].size), 1) if nest.axes else 1
-    return result
+    return Counter({kind: points * times for kind, times in found.items()})
 
 
-def _bytes(nest: LoopNest, size: Size) -> int:
-    """What has to come from memory and go there: every buffer once, as far as the nest runs."""
+def traffic(nest: LoopNest, size: Size) -> int:
+    """Bytes that have to come from memory and go there: every buffer once, as far as the nest runs.
+
+    What is written counts twice: a processor reads a cache line before it writes a part of it.
+    """
     width = {name: dtype.itemsize for name, dtype in nest.buffers}
     reads: dict[str, int] = {}
     writes: dict[str, int] = {}
@@ -97,8 +99,7 @@ def _bytes(nest: LoopNest, size: Size) -> int:
         side = reads if op.name == "load" else writes
         touched = math.prod(size(a.size) for a in over) * width[name]
         side[name] = max(side.get(name, 0), touched)
-    # what is read back comes from a cache
-    return sum(writes.values()) + sum(b for n, b in reads.items() if n not in writes)
+    return 2 * sum(writes.values()) + sum(b for n, b in reads.items() if n not in writes)
 
 
 @dataclass
