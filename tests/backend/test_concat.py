@@ -111,8 +111,8 @@ def test_dynamic_sizes():
 
 
 def of(**changes):
-    known = {"name": "cat", "elements": 1e6, "inputs": 2, "work": 4.0, "readers": ("pointwise",)}
-    return choose_concat(Concat(**{**known, **changes}))
+    known = {"name": "cat", "elements": 1e6, "itemsize": 4, "inputs": 2, "work": 4.0}
+    return choose_concat(Concat(**{"readers": ("pointwise",), **known, **changes}))
 
 
 def test_the_decision():
@@ -121,6 +121,7 @@ def test_the_decision():
     assert of(readers=()).reason.code == "needed"
     assert of(readers=("pointwise", "aten.mm.default")).reason.code == "needed"
     assert of(inputs=MOST_INPUTS + 1).reason.code == "many-inputs"
-    # 20 readers compute 19 times over what costs 4 to compute and 10 to store and read
+    # 20 readers compute 19 times over what takes less time than to store and read it once
+    assert of(readers=("pointwise",) * 2).split
     assert of(readers=("pointwise",) * 20).reason.code == "repeated-work"
     assert of(readers=("pointwise",) * 20, work=0.0).split
