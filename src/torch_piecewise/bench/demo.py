@@ -49,7 +49,7 @@ def run(steps: int = 1000, threads: int = 1, console: Console | None = None) -> 
     torch.set_num_threads(threads)
     facts = machine.facts()
     console.print(
-        f"torch {facts['torch']}, {facts['cpu']}, {facts['cores']} cores, {threads} thread(s)"
+        f"torch {facts['torch']}, {facts['cpu'] or 'unknown processor'}, {facts['cores']} cores, {threads} thread(s)"
     )
     started = time.perf_counter()
     with torch.no_grad():
