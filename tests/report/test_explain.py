@@ -298,6 +298,14 @@ def test_numbers_agree_with_their_nouns():
     assert two.splitlines()[0] == "2 graphs, 4 loop nests: 0 cut, 4 whole; 4 pieces"
 
 
+def test_source_lines():
+    (lines,) = explain(rolled, (X,)).lines[0]
+    assert [(line.file, line.code) for line in lines] == [(__file__, "return x + x.roll(1, 0)")]
+    made: dict = {"F": torch.nn.functional}
+    exec(compile("def f(x):\n    return F.pad(x, (2, 0)) * 2", "<typed>", "exec"), made)
+    assert [str(line) for line in explain(made["f"], (X,)).lines[0][0]] == ["<typed>:2"]
+
+
 def test_debug_checks_its_options_before_it_prints(capsys):
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="OptionError"):
         torch.compile(rolled, backend="piecewise_debug", options={"splt": 1})(X)

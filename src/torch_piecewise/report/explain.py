@@ -15,7 +15,10 @@ from torch_piecewise.plan.plan import NestPlan, Plan
 from .copies import buffers_kept, copied
 from .explanation import Explanation, SourceLine
 
-LINE = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<where>.+)\n\s+(?P<code>.+)')
+# a frame of a stack trace; its code is missing where the file can't be read
+LINE = re.compile(
+    r'File "(?P<file>.+)", line (?P<line>\d+), in .+(?:\n\s+(?!\s|File ")(?P<code>.+))?'
+)
 
 
 def explain(
@@ -122,7 +125,9 @@ def _source_lines(gm: torch.fx.GraphModule) -> dict[str, SourceLine]:
         own = [f for f in frames if "/torch/" not in f["file"].replace("\\", "/")] or frames
         if own:
             last = own[-1]
-            found[node.name] = SourceLine(last["file"], int(last["line"]), last["code"].strip())
+            found[node.name] = SourceLine(
+                last["file"], int(last["line"]), (last["code"] or "").strip()
+            )
     return found
 
 

@@ -10,14 +10,14 @@ from torch_piecewise.plan.plan import NestPlan, Plan, Reason, Seam
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of the user's code."""
+    """A line of the user's code; `code` is empty where the file can't be read."""
 
     file: str
     line: int
     code: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.code}"
+        return f"{self.file}:{self.line}" + (f": {self.code}" if self.code else "")
 
 
 @dataclass(frozen=True)
