@@ -44,10 +44,12 @@ TENSORS = {
 }
 
 
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
 @pytest.mark.parametrize("name", TENSORS)
-def test_a_copy_is_laid_out_as_its_original(name):
+def test_a_copy_is_laid_out_as_its_original(name, grad):
     tensor = TENSORS[name]
-    copy = copied(tensor)
+    with torch.set_grad_enabled(grad):
+        copy = copied(tensor)
     assert layout(copy) == layout(tensor)
     assert copy.is_conj() == tensor.is_conj() and copy.is_neg() == tensor.is_neg()
     assert torch.equal(copy, tensor)

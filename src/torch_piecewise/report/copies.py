@@ -23,7 +23,8 @@ def copied(tree: Any) -> Any:
             return copies.of(leaf)
         return leaf
 
-    return tree_map(one, tree)
+    with torch.enable_grad():  # what requires a gradient does so wherever it is copied
+        return tree_map(one, tree)
 
 
 class _Copies:

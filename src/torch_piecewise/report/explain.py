@@ -50,26 +50,20 @@ def explain(
     own = known.options if options is None else options
     config = config_of(own, known.mode if options is None else None)
     fn = original(fn)
-    plans: list[Plan] = []
-    graphs: list[Mapping[str, SourceLine]] = []  # of the graph behind each plan
+    heard: list[tuple[Plan, Mapping[str, SourceLine]]] = []  # with the lines of its graph
 
     def backend(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
         lines = _source_lines(gm)
-
-        def report(plan: Plan) -> None:
-            plans.append(plan)
-            graphs.append(lines)
-
-        return compile_graph(gm, inputs, config, report)
+        return compile_graph(gm, inputs, config, lambda plan: heard.append((plan, lines)))
 
     run = compile_apart(fn, backend, known.dynamic)
     with torch.random.fork_rng(devices=[]), buffers_kept(fn):
         own_args, own_kwargs = copied((tuple(args), dict(kwargs or {})))
         _run_backward(run(*own_args, **own_kwargs))
-    order = sorted(range(len(plans)), key=lambda k: plans[k].kind == "backward")
+    heard.sort(key=lambda each: each[0].kind == "backward")
     return Explanation(
-        tuple(plans[k] for k in order),
-        tuple(tuple(_lines_of(n, graphs[k]) for n in plans[k].nests) for k in order),
+        tuple(plan for plan, _ in heard),
+        tuple(tuple(_lines_of(n, lines) for n in plan.nests) for plan, lines in heard),
     )
 
 
