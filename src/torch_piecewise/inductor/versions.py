@@ -65,7 +65,7 @@ def compile_apart(fn: Any, backend: Callable[..., Any], dynamic: bool | None = N
     of `fn` where torch has COMPILES_APART; 2.11 counts them as any other.
     """
     apart: dict[str, Any] = {"isolate_recompiles": True} if COMPILES_APART else {}
-    compiled = torch.compile(fn, backend=backend, dynamic=dynamic, **apart)
+    compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, **apart)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with _no_sizes_seen():
