@@ -1,6 +1,7 @@
 """torch.compile, range by range: see the README."""
 
 from .errors import (
+    ArgumentError,
     CompilerMissing,
     OptionError,
     PiecewiseError,
@@ -8,16 +9,19 @@ from .errors import (
     UnsupportedTorch,
 )
 from .report.doctor import Finding, examine
-from .report.explain import Explanation, explain
+from .report.explain import explain
+from .report.explanation import Explanation, SourceLine
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArgumentError",
     "CompilerMissing",
     "Explanation",
     "Finding",
     "OptionError",
     "PiecewiseError",
+    "SourceLine",
     "UnsupportedSetting",
     "UnsupportedTorch",
     "examine",

@@ -45,11 +45,12 @@ def piecewise_debug(
     the plan of every forward and backward made from it, and the callable is plain Inductor's.
     """
     from .inductor.compile import compile_graph, config_of
-    from .report.explain import plan_text
+    from .report.explanation import plan_text
 
+    config = config_of(options, mode)
     print(gm.graph)
 
     def show(plan: Plan) -> None:
         print(plan_text(plan))
 
-    return compile_graph(gm, example_inputs, config_of(options, mode), show, apply=False)
+    return compile_graph(gm, example_inputs, config, show, apply=False)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
+import logging
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -27,12 +31,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-WRONG_INPUT = 2
+FAILED, WRONG_INPUT = 1, 2
 
 
 class Suite(str, Enum):
     seams = "seams"
     models = "models"
+
+
+class Split(str, Enum):
+    auto = "auto"
+    seams = "seams"
+    off = "off"
 
 
 class Scale(str, Enum):
@@ -48,6 +58,28 @@ class DType(str, Enum):
 
 class InputError(PiecewiseError, ValueError):
     """Something named on the command line does not exist or is not what it has to be."""
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import torch
+
+        from torch_piecewise import __version__
+
+        typer.echo(f"torch-piecewise {__version__}, torch {torch.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the versions.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Options that stand before the command."""
 
 
 @app.command()
@@ -159,13 +191,37 @@ def explain(
         str,
         typer.Argument(help="`file.py:name` or `module:name`; name() returns (callable, args)."),
     ],
+    split: Annotated[Split | None, typer.Option(help="Where to cut.", show_default="auto")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="Another option of the backend, as name=value. May be repeated."),
+    ] = None,
 ) -> None:
-    """Show each loop nest of a function: its seams, its pieces, and why it was cut or left."""
+    """Show each loop nest of a function: its seams, its pieces, and why it was cut or left.
+
+    Exit status 1: the function raised an error.
+    """
     with _clear_errors():
+        options: dict[str, object] = dict(map(_option, option or ()))
+        if split is not None:
+            options["split"] = split.value
         fn, args = load_script(script)
         import torch_piecewise
 
-        typer.echo(str(torch_piecewise.explain(fn, args)))
+        with _errors_of_the_user():
+            said = torch_piecewise.explain(fn, args, options=options or None)
+        typer.echo(str(said))
+
+
+def _option(text: str) -> tuple[str, object]:
+    """`name=value`, where the value is written as in Python or is a plain word."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise InputError(f"--option: write name=value, not {text!r}")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
 
 
 @app.command()
@@ -244,6 +300,50 @@ def _clear_errors() -> Iterator[None]:
             raise
         typer.echo(f"error: {ours}", err=True)
         raise typer.Exit(WRONG_INPUT) from error
+
+
+@contextmanager
+def _errors_of_the_user() -> Iterator[None]:
+    """An error of the user's function ends the command with the user's frames only.
+
+    What fails inside a compiler, or in this package, keeps its whole traceback.
+    """
+    quiet = logging.getLogger("torch._subclasses.fake_tensor")  # it logs what is raised as well
+    level = quiet.level
+    if "TORCH_LOGS" not in os.environ:
+        quiet.setLevel(logging.CRITICAL)
+    try:
+        yield
+    except Exception as error:
+        told = traceback.TracebackException.from_exception(error)
+        if isinstance(error, PiecewiseError) or hasattr(error, "inner_exception"):
+            raise
+        if told.stack[-1].filename.startswith(os.path.dirname(__file__)):
+            raise
+        _keep_own_frames(told)
+        typer.echo("".join(told.format()).rstrip(), err=True)
+        raise typer.Exit(FAILED) from error
+    finally:
+        quiet.setLevel(level)
+
+
+def _keep_own_frames(told: traceback.TracebackException) -> bool:
+    """Drop the frames of torch, of Python's library and ours; says whether any is left."""
+    import torch
+
+    others = [str(Path(module).parent) for module in (torch.__file__, __file__)]
+    library, packages = (sysconfig.get_path(name) for name in ("stdlib", "purelib"))
+    told.stack = traceback.StackSummary.from_list(
+        frame
+        for frame in told.stack
+        if not frame.filename.startswith(("<", *others))
+        and not (frame.filename.startswith(library) and not frame.filename.startswith(packages))
+    )
+    if told.__cause__ is not None:
+        _keep_own_frames(told.__cause__)
+    if told.__context__ is not None and not _keep_own_frames(told.__context__):
+        told.__context__ = None  # torch went on after an error of its own
+    return bool(told.stack)
 
 
 def _nearest(word: str, known: list[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast, get_args, get_origin
 
-from torch_piecewise.errors import NotYetAvailable, OptionError
+from torch_piecewise.errors import NotYetAvailable, OptionError, with_article
 
 Split = Literal["auto", "seams", "off"]
 SPLITS: tuple[str, ...] = get_args(Split)
@@ -69,7 +69,7 @@ class Config:
             it the type is that of its value of now.
         modes: the valid modes (torch._inductor.list_mode_options()).
         """
-        given = _normalised(options or {})
+        given = _normalised({} if options is None else options)
         own: dict[str, object] = {"split": _default_split()}
         passed: dict[str, object] = {}
         for name, value in given.items():
@@ -114,6 +114,9 @@ def _name(item: tuple[str, object]) -> str:
 
 def _normalised(options: Mapping[str, object]) -> dict[str, object]:
     """torch takes "-" for "_" in the names of options."""
+    if not isinstance(options, Mapping):
+        wanted = "a dict from names to values, such as {'split': 'seams'}"
+        raise OptionError.bad_value("options", options, wanted, where="torch.compile")
     result: dict[str, object] = {}
     for given, value in options.items():
         if not isinstance(given, str):
@@ -165,7 +168,7 @@ def _check_inductor(
     else:  # a default that is no plain value may stand for a union of types
         wanted = type(current) if isinstance(current, bool | int | float | str) else object
     if get_origin(wanted) is None and isinstance(wanted, type) and not isinstance(value, wanted):
-        text = f"a {wanted.__name__}, as now {current!r} (an option of Inductor's)"
+        text = f"{with_article(wanted.__name__)}, as now {current!r} (an option of Inductor's)"
         raise OptionError.bad_value(name, value, text)
 
 

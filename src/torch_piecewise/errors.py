@@ -69,6 +69,16 @@ class NotYetAvailable(OptionError):
         return cls._named(option, text + f"leave it out. It has: {', '.join(available)}")
 
 
+class ArgumentError(PiecewiseError, TypeError):
+    """Something of a wrong type was handed to a function of this package."""
+
+    @classmethod
+    def of(cls, call: str, name: str, given: object, wanted: str, write: str) -> ArgumentError:
+        """`call` is the function as declared, `write` an example of a right call."""
+        kind = with_article(type(given).__name__)
+        return cls(f"{call}: {name} is {kind}, not {wanted}; write {write}")
+
+
 class UnsupportedTorch(PiecewiseError):
     """The installed torch is outside the range that this package was made for."""
 
@@ -110,6 +120,11 @@ class CompilerMissing(PiecewiseError):
             f"no working C++ compiler: tried {tried}{because}. Install one (g++ or clang++), or "
             "name one with the environment variable CXX or Inductor's option 'cpp.cxx'"
         )
+
+
+def with_article(noun: str) -> str:
+    """ "an int", "a bool"."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:

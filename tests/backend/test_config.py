@@ -77,6 +77,10 @@ def test_own_and_inductor_options():
         ({"mode": 3}, ["'mode'", "3 (int)", "'reduce-overhead'"]),
         ({"max_autotune": "yes"}, ["'max_autotune'", "'yes' (str)", "a bool"]),
         ({3: 1}, ["'3'", "(int)", "a str"]),
+        ({"compile_threads": "2"}, ["'compile_threads'", "'2' (str)", "an int, as now 2"]),
+        (["split"], ["'options'", "['split'] (list)", "a dict", "{'split': 'seams'}"]),
+        ("split", ["'options'", "(str)", "a dict"]),
+        ([], ["'options'", "(list)"]),
         ({"max-autotune": True, "max_autotune": False}, ["'max_autotune'", "twice"]),
     ],
 )

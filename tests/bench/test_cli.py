@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from torch_piecewise import __version__
 from torch_piecewise.cli import InputError, app, load_script
 
 SCRIPT = """
@@ -22,6 +24,35 @@ def fails():
     raise ValueError("nothing to see")
 
 number = 1
+
+def raises():
+    def mine(x):
+        y = x.roll(1, 0) * 2
+        if x.shape[0] == 4:
+            raise ValueError("wrong size")
+        return y
+    return mine, (torch.ones(4, 300),)
+
+def multiplied():
+    return (lambda x: x.roll(1, 0) @ x), (torch.ones(4, 300),)
+
+def one_too_few():
+    return (lambda x, y: x), (torch.ones(4, 300),)
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        try:
+            {}["absent"]
+        except KeyError as error:
+            raise RuntimeError("in backward") from error
+
+def fails_in_backward():
+    return Doubled.apply, (torch.ones(4, 300, requires_grad=True),)
 """
 
 
@@ -78,6 +109,69 @@ def test_explain_prints_the_plan(script):
     result = invoke("explain", f"{script}:periodic")
     assert result.exit_code == 0, result.output
     assert "300" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "pieces"),
+    [
+        ([], "1 piece\n"),
+        (["--split", "seams"], "2 pieces"),
+        (["--split", "seams", "--option", "max_pieces=1"], "1 piece\n"),
+        (["--option", "split=seams", "--option", "max-autotune=True"], "2 pieces"),
+    ],
+)
+def test_explain_with_options(script, options, pieces):
+    result = invoke("explain", f"{script}:periodic", *options)
+    assert result.exit_code == 0, result.output
+    assert pieces in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--split", "of"], "'--split'"),
+        (["--option", "splt=off"], "error: options=: there is no option 'splt'"),
+        (["--option", "max_pieces=many"], "'max_pieces' is 'many' (str)"),
+        (["--option", "max_pieces"], "error: --option: write name=value, not 'max_pieces'"),
+    ],
+)
+def test_explain_names_a_wrong_option(script, options, said):
+    result = invoke("explain", f"{script}:periodic", *options)
+    assert result.exit_code == 2
+    assert said in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "said"),
+    [
+        ("raises", ["in mine"], "ValueError: wrong size"),
+        ("multiplied", [], "x.roll(1, 0) @ x"),
+        ("one_too_few", [], "missing 1 required positional argument: 'y'"),
+        ("fails_in_backward", ["in backward", "in backward"], "RuntimeError: in backward"),
+    ],
+)
+def test_an_error_of_the_users_function_shows_the_users_frames(script, name, lines, said):
+    result = invoke("explain", f"{script}:{name}")
+    assert result.exit_code == 1, result.output
+    assert said in result.stderr
+    frames = [line for line in result.stderr.splitlines() if line.startswith("  File")]
+    assert [line.split(", ")[-1] for line in frames] == lines
+    assert all(script in line for line in frames)
+
+
+def test_a_failing_compiler_keeps_its_traceback(script, monkeypatch):
+    def fails(*args):
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("torch_piecewise.inductor.compile.compile_graph", fails)
+    result = invoke("explain", f"{script}:periodic")
+    assert "ZeroDivisionError" in repr(result.exception)
+
+
+def test_version():
+    result = invoke("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"torch-piecewise {__version__}, torch {torch.__version__}\n"
 
 
 def test_bench_writes_its_numbers(tmp_path, backend):

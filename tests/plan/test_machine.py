@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from torch_piecewise.bench import machine as bench_machine
 from torch_piecewise.plan import machine
 from torch_piecewise.plan.machine import Cache, this_machine
 
@@ -36,6 +37,7 @@ def test_caches_are_read_as_linux_lists_them(tmp_path: Path) -> None:
 
 def test_what_nobody_says_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "SYSFS", tmp_path)
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "absent")
     monkeypatch.setattr(machine, "_torch_says", dict)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     found = this_machine()
@@ -47,6 +49,25 @@ def test_torch_stands_in_for_the_system(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(machine, "SYSFS", tmp_path)
     monkeypatch.setattr(machine, "_torch_says", lambda: {"l1d_cache_size": 49152})
     assert this_machine().caches == (Cache(1, 49152),)
+
+
+def test_the_system_names_the_processor_where_torch_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A CPU @ 2\nmodel name: B\n")
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(machine, "_torch_says", dict)
+    assert this_machine().cpu == "A CPU @ 2"
+    (tmp_path / "cpuinfo").write_text("processor: 0\n")
+    assert this_machine().cpu is None
+
+
+def test_a_benchmark_says_of_the_machine_what_the_model_says() -> None:
+    found, facts = this_machine(), bench_machine.facts()
+    said = (facts["cpu"], facts["cores"], facts["capability"])
+    assert said == (found.cpu, found.cores, found.instruction_set)
+    assert [Cache(**c) for c in facts["caches"]] == list(found.caches)
+    assert facts["system"].endswith(found.architecture)
 
 
 def test_this_machine(request: pytest.FixtureRequest) -> None:

@@ -48,9 +48,8 @@ def run(steps: int = 1000, threads: int = 1, console: Console | None = None) -> 
     console = console or wide_console()
     torch.set_num_threads(threads)
     facts = machine.facts()
-    console.print(
-        f"torch {facts['torch']}, {facts['cpu']}, {facts['cores']} cores, {threads} thread(s)"
-    )
+    cpu = facts["cpu"] or "unknown processor"
+    console.print(f"torch {facts['torch']}, {cpu}, {facts['cores']} cores, {threads} thread(s)")
     started = time.perf_counter()
     with torch.no_grad():
         console.print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -11,27 +12,25 @@ from typing import Any
 
 import torch
 
+from torch_piecewise.plan.machine import this_machine
+
 
 def facts() -> dict[str, Any]:
     """Facts for a result file, without anything that names the machine or its paths."""
+    machine = this_machine()
     return {
-        "cpu": _cpu_name(),
-        "cores": os.cpu_count(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
+        "cpu": machine.cpu,
+        "cores": machine.cores,
+        "capability": machine.instruction_set,
+        "caches": [dataclasses.asdict(cache) for cache in machine.caches],
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "system": f"{platform.system()} {platform.machine()}",
+        "system": f"{platform.system()} {machine.architecture}",
         "load": _load(),
         "compiler": _compiler(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torch_piecewise": _version(),
     }
-
-
-def _cpu_name() -> str:
-    import cpuinfo  # reading it takes a second
-
-    return str(cpuinfo.get_cpu_info().get("brand_raw", platform.processor()))
 
 
 def _load() -> float | None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import sympy
 import torch
+from torch._dynamo import convert_frame, eval_frame, pgo
 from torch._inductor import compile_fx as _compile_fx
 from torch._inductor import lowering
 from torch._inductor.virtualized import V
@@ -49,19 +54,88 @@ def compiles_in_child_process() -> bool:
     )
 
 
-def compile_apart(fn: Any, backend: Callable[..., Any]) -> Any:
-    """torch.compile whose compiles do not count towards the limit of recompiles of `fn`.
+COMPILES_APART = "isolate_recompiles" in inspect.signature(torch.compile).parameters
 
-    2.11 can't keep them apart: there what was compiled for this call is counted as any other.
+
+def compile_apart(fn: Any, backend: Callable[..., Any], dynamic: bool | None = None) -> Any:
+    """torch.compile as if nothing had been compiled yet, and with no trace of it afterwards.
+
+    The sizes seen in other calls, which let Dynamo make a size dynamic, are set aside for each
+    call, and other threads' compiles wait. Compiles do not count towards the limit of recompiles
+    of `fn` where torch has COMPILES_APART; 2.11 counts them as any other.
     """
-    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
-        options: dict[str, Any] = {"isolate_recompiles": True}
-        return torch.compile(fn, backend=backend, **options)
-    return torch.compile(fn, backend=backend)
+    apart: dict[str, Any] = {"isolate_recompiles": True} if COMPILES_APART else {}
+    compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, **apart)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _no_sizes_seen():
+            return compiled(*args, **kwargs)
+
+    return call
+
+
+@contextmanager
+def _no_sizes_seen() -> Iterator[None]:
+    with convert_frame.compile_lock:
+        saved = pgo._CODE_STATE, pgo._INIT_CODE_STATE
+        # one object for both: Dynamo then finds no change to write to a profile
+        pgo._CODE_STATE = pgo._INIT_CODE_STATE = defaultdict(pgo.CodeState)
+        try:
+            yield
+        finally:
+            pgo._CODE_STATE, pgo._INIT_CODE_STATE = saved
 
 
 def original(fn: Any) -> Any:
-    """The function or module behind what torch.compile returned; anything else is given back."""
-    if isinstance(fn, torch._dynamo.eval_frame.OptimizedModule):
-        return fn._orig_mod
-    return getattr(fn, "_torchdynamo_orig_callable", fn)
+    """The function, method or module behind what torch.compile returned; else `fn` itself.
+
+    A module that was compiled in place would run what that compiled: here it is a method of its.
+    """
+    if isinstance(fn, eval_frame.OptimizedModule):
+        fn = fn._orig_mod
+    if isinstance(fn, torch.nn.Module):
+        return fn if fn._compiled_call_impl is None else fn._call_impl
+    if isinstance(fn, MethodType):
+        return MethodType(original(fn.__func__), fn.__self__)
+    return eval_frame.innermost_fn(fn)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What torch.compile was told for an object; None is what it was not told."""
+
+    options: Mapping[str, object] | None = None
+    mode: str | None = None
+    dynamic: bool | None = None
+
+
+def settings(fn: Any) -> Settings:
+    """How an object was compiled, as far as our backends can take it over.
+
+    Those of Inductor's backend are options that ours passes on. Another backend's are not taken.
+    """
+    context = _context(fn)
+    if context is None:
+        return Settings()
+    backend: Any = eval_frame.innermost_backend(context.callback)
+    name = getattr(backend, "compiler_name", None)
+    if name == "inductor":
+        return Settings(dict(backend.config), None, context._dynamic)
+    told = backend.kwargs if name in ("piecewise", "piecewise_debug") else {}
+    return Settings(told.get("options"), told.get("mode"), context._dynamic)
+
+
+def _context(fn: Any) -> Any:
+    """Dynamo's record of one torch.compile, None where `fn` is not compiled."""
+    if isinstance(fn, eval_frame.OptimizedModule):
+        return fn.dynamo_ctx
+    if isinstance(fn, torch.nn.Module):
+        return _context(fn._compiled_call_impl)
+    if isinstance(fn, MethodType):
+        return _context(fn.__func__)
+    if eval_frame.innermost_fn(fn) is fn:
+        return None
+    told = getattr(fn, "get_compiler_config", None)  # absent from what is only disabled
+    cells = getattr(told, "__closure__", None) or ()
+    contexts = (cell.cell_contents for cell in cells)
+    return next((c for c in contexts if isinstance(c, eval_frame._TorchDynamoContext)), None)

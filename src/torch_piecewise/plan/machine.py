@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+CPUINFO = Path("/proc/cpuinfo")
 SYSFS = Path("/sys/devices/system/cpu/cpu0/cache")
 # Bits of a vector register by the name that torch gives to the instruction set it picked.
 VECTOR_BITS = {"AVX512": 512, "AVX2": 256, "SVE256": 256, "ZVECTOR": 128}
@@ -52,7 +53,7 @@ def this_machine() -> Machine:
     """Read anew at every call, since the number of threads may change."""
     said = _torch_says()
     return Machine(
-        cpu=said.get("cpu_name"),
+        cpu=said.get("cpu_name") or _cpu_of_system(CPUINFO),
         architecture=platform.machine(),
         cores=_cores(),
         threads=torch.get_num_threads(),
@@ -66,6 +67,15 @@ def _torch_says() -> dict[str, Any]:
     """What torch's own probe found; older versions have none."""
     probe = getattr(torch.cpu, "get_capabilities", dict)
     return dict(probe())
+
+
+def _cpu_of_system(file: Path) -> str | None:
+    """The name of the first core, which Linux writes as "model name : AMD EPYC"."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return None
+    return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), None)
 
 
 def _cores() -> int:

@@ -76,6 +76,14 @@ class NestPlan:
     def split(self) -> bool:
         return len(self.pieces) > 1
 
+    def starts(self, axis: str) -> list[str]:
+        """Where the pieces begin on an axis, in order, its own begin first."""
+        return list(dict.fromkeys(a for p in self.pieces for name, a, _ in p.box if name == axis))
+
+    def is_cut(self, seam: Seam) -> bool:
+        """Whether a piece begins at a seam; not where it was joined or the nest is whole."""
+        return seam.position in self.starts(seam.axis)
+
 
 @dataclass(frozen=True)
 class Plan:
