@@ -204,9 +204,9 @@ PADDED_VARIANCE = """
       %6: f64 = getitem(%5, 1)
       store_reduction(y, [i0], %6)
     body after for i0:
-      %7: f64 = load(y, [i0])
-      %8: f64 = add(%7, 1.0)
-      store(y, [i0 + 2], %8)
+      %8: f64 = load(y, [i0])
+      %9: f64 = add(%8, 1.0)
+      store(y, [i0 + 2], %9)
     """
 
 

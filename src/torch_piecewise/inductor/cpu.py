@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from torch._inductor.codegen.cpp import CppScheduling, KernelGroup, OuterLoopFusedSchedulerNode
@@ -20,7 +21,8 @@ from torch_piecewise.plan.plan import Reason
 from . import facts, scope
 from .adapter import to_body
 from .functions import FunctionKernelGroup
-from .planning import Cut, cut_nest, uncut
+from .planning import Cut, Section, cut_nest, uncut
+from .reduce import Part, ReductionKernel
 
 _OUTER = Reason("outer-fused", "", "it shares its outer loop with other nests; left to Inductor")
 
@@ -54,14 +56,9 @@ class PiecewiseScheduling(CppScheduling):
         self.kernel_group = FunctionKernelGroup() if functions else KernelGroup()
 
     def _codegen_pieces(self, nodes: list[SchedulerNode], cut: Cut) -> None:
-        bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in cut.pieces]
-        group = self.kernel_group
-        for number, ((box, _), limited) in enumerate(zip(cut.pieces, bodies, strict=True)):
-            # the first piece decides which buffers are written in place; the others follow it
-            with _limited_to(nodes, limited, inplace=number == 0):
-                kernel = self.kernel_proxy_cls(group)
-                kernel.codegen_nodes(nodes)
-            comment = _comment(number, len(bodies), box)
+        group, number = self.kernel_group, 0
+        for section in cut.sections:
+            kernel, comment = self._kernel(nodes, section, number, len(cut.pieces))
             scheduled = nodes if number == 0 else []
             if isinstance(group, FunctionKernelGroup):
                 name = f"piecewise_{cut.plan.pieces[number].name}"
@@ -69,6 +66,29 @@ class PiecewiseScheduling(CppScheduling):
             else:
                 group.loops_code.writeline(comment)
                 group.finalize_kernel(kernel, scheduled)
+            number += len(section)
+
+    def _kernel(
+        self, nodes: list[SchedulerNode], section: Section, first: int, count: int
+    ) -> tuple[Any, str]:
+        """The loops of a section and the comment before them; its first piece has number `first`.
+
+        The first piece of all decides which buffers are written in place; the others follow it.
+        """
+        bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in section]
+        limited = [partial(_limited_to, nodes, b) for b in bodies]
+        comments = [_comment(first + k, count, box) for k, (box, _) in enumerate(section)]
+        if len(section) == 1:
+            with limited[0](inplace=first == 0):
+                kernel = self.kernel_proxy_cls(self.kernel_group)
+                kernel.codegen_nodes(nodes)
+            return kernel, comments[0]
+        parts = [Part(b, c) for b, c in zip(limited, comments, strict=True)]
+        # together the parts cover every reduction axis; the last one ends where the axis does
+        iterate = tuple(a.size for a in section[0][1].axes if not a.reduce)
+        reduce = tuple(stop for _, stop in section[-1][0].ranges[len(iterate) :])
+        kernel = ReductionKernel(self.kernel_group, nodes, parts, (iterate, reduce), first == 0)
+        return kernel, f"// {len(section)} pieces with the same accumulators"
 
     def flush(self) -> None:
         super().flush()  # type: ignore[no-untyped-call]

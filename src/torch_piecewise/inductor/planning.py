@@ -13,7 +13,7 @@ from torch._inductor.scheduler import BaseSchedulerNode, SchedulerNode
 from torch_piecewise.config import Config
 from torch_piecewise.loops import seams, text
 from torch_piecewise.loops.ir import Box, LoopNest
-from torch_piecewise.loops.split import boxes, restrict
+from torch_piecewise.loops.split import boxes, restrict, sections
 from torch_piecewise.plan.choose import choose, under_cap
 from torch_piecewise.plan.plan import AxisPlan, NestPlan, Piece, Reason, Seam
 
@@ -22,12 +22,20 @@ from .adapter import NotInIR, to_nest
 from .versions import size_hint
 
 
+# Pieces that differ in their reduction ranges only: parts that reduce into the same values.
+Section = tuple[tuple[Box, LoopNest], ...]
+
+
 @dataclass(frozen=True)
 class Cut:
-    """A nest's plan; `pieces` are the nests to generate, none where the nest stays whole."""
+    """A nest's plan; `sections` are the nests to generate, none where the nest stays whole."""
 
     plan: NestPlan
-    pieces: tuple[tuple[Box, LoopNest], ...] = ()
+    sections: tuple[Section, ...] = ()
+
+    @property
+    def pieces(self) -> Section:
+        return tuple(piece for section in self.sections for piece in section)
 
 
 def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
@@ -54,12 +62,15 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
         notes = (*notes, note)
     if not cuts:
         return Cut(plan([everything], note or Reason("no-seams", nest.name, "")))
-    cut = tuple((box, restrict(nest, box)) for box in boxes(nest, cuts))
-    pieces = [piece for _, piece in cut]
+    cut = tuple(
+        tuple((box, restrict(nest, box)) for box in section)
+        for section in sections(nest, boxes(nest, cuts))
+    )
+    pieces = [piece for section in cut for _, piece in section]
     choice = choose(config.split, nest, pieces, _points, torch.get_num_threads())
     if not choice.split:
         return Cut(plan([everything], choice.reason))
-    return Cut(plan([box for box, _ in cut], choice.reason), cut)
+    return Cut(plan([box for section in cut for box, _ in section], choice.reason), cut)
 
 
 def uncut(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
