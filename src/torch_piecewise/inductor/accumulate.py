@@ -102,54 +102,75 @@ class Accumulators:
     """What the kernels of one loop nest accumulate into; `lead` knows how all of it is declared.
 
     `lead` is a vector kernel where there is any: those declare the scalar accumulators as well.
+    Where `threads` share the reduction each has accumulators of its own, their names with `_local`.
     """
 
     lead: _Accumulating
     helpers: tuple[Helper, ...]
+    threads: int = 0
 
     @staticmethod
-    def of(lead: _Accumulating, kernels: Sequence[_Accumulating]) -> Accumulators:
-        """`kernels` holds one kernel of each part."""
+    def of(lead: _Accumulating, kernels: Sequence[_Accumulating], threads: int) -> Accumulators:
+        """`kernels` holds one kernel of each part; `threads` is 0 where none are shared."""
         steps: dict[str, sympy.Expr] = {}
         for kernel in kernels:
             for helper in kernel.helpers:
                 steps[helper.name] = steps.get(helper.name, sympy.S.Zero) + helper.steps
-        return Accumulators(lead, tuple(replace(h, steps=steps[h.name]) for h in lead.helpers))
+        helpers = tuple(replace(h, steps=steps[h.name]) for h in lead.helpers)
+        return Accumulators(lead, helpers, threads)
 
     def prefix(self) -> IndentedBuffer:
         """The declarations."""
-        code = self._declared()
-        for helper in self.helpers:
-            code.writeline(self._declaration(helper, None))
+        code = BracesBuffer()
+        for declare in self.lead.reduction_prefix_generators:
+            code.splice(declare(None))
+        if self.threads:
+            code.splice(self.lead.parallel_reduction_prefix)
+        else:
+            code.writelines([self._declaration(helper, None) for helper in self.helpers])
         return code
 
     def suffix(self) -> IndentedBuffer:
         """What follows the loops: the values, and all that is computed from them."""
         code = BracesBuffer()
-        code.writelines([helper.final() for helper in self.helpers])
+        if self.threads:
+            code.splice(self.lead.parallel_reduction_suffix)
+        else:
+            code.writelines([helper.final() for helper in self.helpers])
         code.splice(self.lead.reduction_suffix)
         return code
 
-    def _declared(self) -> BracesBuffer:
+    def local_prefix(self) -> IndentedBuffer:
+        """What each thread declares."""
         code = BracesBuffer()
-        for declare in self.lead.reduction_prefix_generators:
-            code.splice(declare(None))
+        threads = sympy.Integer(self.threads)
+        code.writelines([self._declaration(helper, threads) for helper in self.helpers])
+        code.splice(self.lead.local_reduction_init)
+        return code
+
+    def local_suffix(self) -> IndentedBuffer:
+        """What each thread leaves for the others."""
+        code = BracesBuffer()
+        code.writelines([helper.final("_local") for helper in self.helpers])
+        code.splice(self.lead.local_reduction_stores)
         return code
 
     def _declaration(self, helper: Helper, threads: Any) -> str:
         line: str = self.lead._acc_helper_init(
             helper.reduction_type, helper.name, helper.steps, helper.dtype, threads, helper.scalar
         )
-        return line
+        # a static object would be one for all threads
+        return line.removeprefix("static ") if self.threads else line
 
     @contextmanager
-    def fresh_tail(self, code: BracesBuffer, needed: bool) -> Iterator[None]:
+    def fresh_tail(self, code: BracesBuffer) -> Iterator[None]:
         """Around the masked end of a part where another part has had one before.
 
         A vectorised variance counts its elements for all lanes together: in one accumulator the
         mask must always be the same. So this one starts anew and is combined with the one before.
         """
-        kept = [h.result for h in self.helpers if self._is_masked_variance(h)] if needed else []
+        local = "_local" if self.threads else ""
+        kept = [h.result + local for h in self.helpers if self._is_masked_variance(h)]
         if not kept:
             yield
             return

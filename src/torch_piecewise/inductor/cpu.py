@@ -16,13 +16,14 @@ from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
 
 from torch_piecewise.loops.ir import Box
+from torch_piecewise.loops.idle import adds_nothing
 from torch_piecewise.plan.plan import Reason
 
 from . import facts, scope
 from .adapter import to_body
 from .functions import FunctionKernelGroup
 from .planning import Cut, Section, cut_nest, uncut
-from .reduce import Part, ReductionKernel
+from .parts import Part, PartsKernel
 
 _OUTER = Reason("outer-fused", "", "it shares its outer loop with other nests; left to Inductor")
 
@@ -83,11 +84,16 @@ class PiecewiseScheduling(CppScheduling):
                 kernel = self.kernel_proxy_cls(self.kernel_group)
                 kernel.codegen_nodes(nodes)
             return kernel, comments[0]
-        parts = [Part(b, c) for b, c in zip(limited, comments, strict=True)]
+        parts = [
+            Part(body, comment, adds_nothing(piece))
+            for body, comment, (_, piece) in zip(limited, comments, section, strict=True)
+        ]
         # together the parts cover every reduction axis; the last one ends where the axis does
         iterate = tuple(a.size for a in section[0][1].axes if not a.reduce)
         reduce = tuple(stop for _, stop in section[-1][0].ranges[len(iterate) :])
-        kernel = ReductionKernel(self.kernel_group, nodes, parts, (iterate, reduce), first == 0)
+        sizes = iterate, reduce
+        kernel = PartsKernel(self.kernel_group, parts, sizes, len(iterate), first == 0)
+        kernel.codegen_nodes(nodes)
         return kernel, f"// {len(section)} pieces with the same accumulators"
 
     def flush(self) -> None:
