@@ -172,27 +172,27 @@ class PartsKernel(CppKernelProxy):
             for run in part.runs(self.tiling, tail, self.inner):
                 masked = run.tail and isinstance(run.kernel, VectorKernel)
                 with shared.fresh_tail(code) if masked and tails else nullcontext():
-                    _write_loops(code, run, self.itervars[self.inner :], shared.threads)
+                    self._write_loops(code, run, shared.threads)
                 tails += masked
 
-
-def _write_loops(
-    code: BracesBuffer, run: Run, variables: Sequence[sympy.Symbol], threads: int
-) -> None:
-    """`for` after `for`, and the kernel's body inside of them; `threads` share them."""
-    levels = [
-        LoopLevel(var, stop, offset=start, steps=step, is_reduction=True)
-        for var, (start, stop, step) in zip(variables, run.ranges, strict=True)
-    ]
-    if threads and levels:
-        levels[0].parallel = len(levels)
-        for level in levels[1:]:
-            level.collapsed = True
-        run.kernel.update_stores_with_parallel_reduction()
-    lines = [level.lines() for level in levels]
-    if None in lines:
-        return  # an empty range
-    for line in lines:
-        code.writelines(line)
-    with code.indent():
-        code.splice(run.kernel.gen_body())
+    def _write_loops(self, code: BracesBuffer, run: Run, threads: int) -> None:
+        """`for` after `for`, and the kernel's body inside of them; `threads` share them."""
+        reduce = self.inner == self.reduction_depth
+        levels = [
+            LoopLevel(var, stop, offset=start, steps=step, is_reduction=reduce)
+            for var, (start, stop, step) in zip(
+                self.itervars[self.inner :], run.ranges, strict=True
+            )
+        ]
+        if threads and levels:
+            levels[0].parallel = len(levels)
+            for level in levels[1:]:
+                level.collapsed = True
+            run.kernel.update_stores_with_parallel_reduction()
+        lines = [level.lines() for level in levels]
+        if None in lines:
+            return  # an empty range
+        for line in lines:
+            code.writelines(line)
+        with code.indent():
+            code.splice(run.kernel.gen_body())

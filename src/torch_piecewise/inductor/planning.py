@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import sympy
 import torch
@@ -38,13 +38,27 @@ class Cut:
         return tuple(piece for section in self.sections for piece in section)
 
 
-def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
-    """Find the seams of the nest that `nodes` make and decide about its pieces."""
+def first_inner(nest: LoopNest, fused: int | None) -> int:
+    """The number of the first axis whose ranges can stand side by side inside the other loops.
+
+    These are the reduction axes, or without any those inside of the `fused` outer loops.
+    """
+    iterate = sum(not axis.reduce for axis in nest.axes)
+    return iterate if fused is None or iterate < len(nest.axes) else min(fused, iterate)
+
+
+def cut_nest(nodes: Sequence[SchedulerNode], config: Config, fused: int | None = None) -> Cut:
+    """Find the seams of the nest that `nodes` make and decide about its pieces.
+
+    `fused` is the number of outer loops that it shares with other nests: those stay whole.
+    """
     nest = _read(nodes)
     if isinstance(nest, NotInIR):
         return Cut(_opaque(nodes, Reason(nest.code, nodes[0].get_name(), str(nest))))
     search = seams.find(nest)
     notes = tuple(Reason(n.code, nest.name, n.text) for n in search.notes)
+    if fused is not None:
+        notes = (*notes, *_leave_outer(search, nest, fused))
     found = tuple(Seam(str(s.axis), str(s.position), s.cause) for s in search.seams)
 
     def plan(pieces: Sequence[Box], reason: Reason) -> NestPlan:
@@ -73,13 +87,12 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
     return Cut(plan([box for section in cut for box, _ in section], choice.reason), cut)
 
 
-def uncut(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
-    """The plan of a nest that Inductor generates in a way of its own, for a reason given."""
-    nest = _read(nodes)
-    reason = replace(reason, where=nodes[0].get_name())
-    if isinstance(nest, NotInIR):
-        return _opaque(nodes, replace(reason, text=f"{reason.text}; {nest}"))
-    return _plan(nest, nodes, [_everything(nest)], reason, (), ())
+def _leave_outer(search: seams.SeamSearch, nest: LoopNest, fused: int) -> Iterator[Reason]:
+    """Give up the cuts of the loops that other nests share."""
+    for axis in nest.axes[: first_inner(nest, fused)]:
+        if search.cuts.pop(axis.symbol, None):
+            text = f"{axis.name} has seams, but other nests share its loop or one inside of it"
+            yield Reason("outer-fused", nest.name, text)
 
 
 def _read(nodes: Sequence[SchedulerNode]) -> LoopNest | NotInIR:
