@@ -78,7 +78,7 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config, fused: int | None =
         return Cut(plan([everything], note or Reason("no-seams", nest.name, "")))
     cut = tuple(
         tuple((box, restrict(nest, box)) for box in section)
-        for section in sections(nest, boxes(nest, cuts))
+        for section in sections(nest, boxes(nest, cuts), first_inner(nest, fused))
     )
     pieces = [piece for section in cut for _, piece in section]
     choice = choose(config.split, nest, pieces, _points, torch.get_num_threads())

@@ -33,10 +33,15 @@ def boxes(nest: LoopNest, cuts: Cuts) -> tuple[Box, ...]:
     return tuple(Box(symbols, combination) for combination in product(*ranges))
 
 
-def sections(nest: LoopNest, of: Sequence[Box]) -> tuple[tuple[Box, ...], ...]:
-    """The boxes, as `boxes` orders them, grouped by the iteration ranges that they share."""
-    kept = [k for k, axis in enumerate(nest.axes) if not axis.reduce]
-    groups = groupby(of, lambda box: tuple(box.ranges[k] for k in kept))
+def sections(
+    nest: LoopNest, of: Sequence[Box], inner: int | None = None
+) -> tuple[tuple[Box, ...], ...]:
+    """The boxes, as `boxes` orders them, grouped by the ranges of the outer axes that they share.
+
+    The outer axes are those before number `inner`; if that is not given, the iteration axes.
+    """
+    outer = sum(not axis.reduce for axis in nest.axes) if inner is None else inner
+    groups = groupby(of, lambda box: box.ranges[:outer])
     return tuple(tuple(group) for _, group in groups)
 
 

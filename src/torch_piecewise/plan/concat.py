@@ -23,8 +23,8 @@ class Concat:
     """What is known when a concatenation is lowered.
 
     `elements` of the result, `inputs` joined, `work` of computing one element of them (0 where they
-    are in memory), `readers` by what they do: "pointwise", "reduction" along another axis,
-    "reduction over the joins", or the name of what needs the result in memory.
+    are in memory), `readers` by what they do: "pointwise", "reduction" (over the joins or along
+    another axis), or the name of what needs the result in memory.
     """
 
     name: str
