@@ -81,7 +81,8 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config, fused: int | None =
         for section in sections(nest, boxes(nest, cuts), first_inner(nest, fused))
     )
     pieces = [piece for section in cut for _, piece in section]
-    choice = choose(config.split, nest, pieces, _points, torch.get_num_threads())
+    parts = _part_starts(cut, first_inner(nest, fused))
+    choice = choose(config.split, nest, pieces, _points, torch.get_num_threads(), parts)
     if not choice.split:
         return Cut(plan([everything], choice.reason))
     return Cut(plan([box for section in cut for box, _ in section], choice.reason), cut)
@@ -149,6 +150,13 @@ def _piece(nest: LoopNest, number: int, box: Box) -> Piece:
 
 def _points(nest: LoopNest) -> float:
     return float(math.prod(size_hint(a.size) for a in nest.axes))
+
+
+def _part_starts(cut: Sequence[Section], inner: int) -> float:
+    """How often the inner loops of parts start: once an outer point of their section."""
+    outer = [math.prod(size_hint(a.size) for a in section[0][1].axes[:inner]) for section in cut]
+    counts = [len(section) for section in cut]
+    return float(sum(n * k for n, k in zip(outer, counts, strict=True) if k > 1))
 
 
 def origins(nodes: Sequence[BaseSchedulerNode]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ LEAST_GAIN = 1.08  # estimated speed-up below which a nest stays whole
 LEAST_SAVING = 100_000.0  # below this no one sees the difference, and more code costs compile time
 PIECE_COST = 2_000.0  # starting one more loop
 BARRIER_COST = 20_000.0  # and waiting for the other threads at its end
+PART_COST = 30.0  # starting a loop inside of others: a part of a reduction, once an outer point
 
 # Weights relative to one vectorised arithmetic operation per element.
 _HEAVY = frozenset(
@@ -51,11 +52,15 @@ def choose(
     pieces: Sequence[LoopNest],
     points: Callable[[LoopNest], float],
     threads: int,
+    parts: float = 0.0,
 ) -> Choice:
-    """Weigh the pieces of a nest against the whole. `points` estimates a nest's loop iterations."""
+    """Weigh the pieces of a nest against the whole. `points` estimates a nest's loop iterations.
+
+    `parts` is how often the loops of parts of a reduction start, all pieces together.
+    """
     fixed = PIECE_COST if threads == 1 else PIECE_COST + BARRIER_COST
     whole = work(nest) * points(nest)
-    cut = sum(work(p) * points(p) + fixed for p in pieces)
+    cut = sum(work(p) * points(p) + fixed for p in pieces) + PART_COST * parts
     gain = whole / max(cut, 1.0)
     text = f"estimated work {whole:.3g} whole, {cut:.3g} in {len(pieces)} pieces: gain {gain:.2f}"
     if split == "seams":
