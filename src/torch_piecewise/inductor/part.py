@@ -46,7 +46,9 @@ class PartKernel(CppKernelProxy):
     def codegen_functions(self, fn_list: list[Any], var_sizes_list: list[Sizes]) -> None:
         """The scalar kernel, and which tiling this part would like. Called by `codegen_nodes`."""
         self.functions, self.var_sizes = fn_list, var_sizes_list
-        self.set_ranges(*self._sizes())
+        iterate, reduce = self._sizes()
+        self.set_ranges(iterate, reduce)
+        self.points = (*iterate, *reduce)  # as `ranges`, before Inductor renames size symbols
         # first, as in Inductor: it decides about buffers, for all others too
         self.scalar = self.generate(ScalarKernel)
         V.graph.removed_buffers |= self.scalar.removed_buffers
@@ -84,7 +86,7 @@ class PartKernel(CppKernelProxy):
         size = self.ranges[tiling.axis]
         self.main = self.generate(VectorKernel, tiling.factor, tiling.axis)
         rest = size - tiling.whole_vectors(size)
-        if rest != 0 and tiling.vector_tail(rest):
+        if rest != 0 and tiling.vector_tail(self.points[tiling.axis]):
             self.tail = self.generate(VectorKernel, tiling.factor, tiling.axis, rest)
 
     def runs(self, tiling: Tiling, tail: bool, inner: int) -> Iterator[Run]:

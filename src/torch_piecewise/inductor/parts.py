@@ -61,12 +61,13 @@ class PartsKernel(CppKernelProxy):
     def __init__(self, group: Any, parts: Sequence[Part], sizes: Sizes, inner: int, inplace: bool):
         super().__init__(group)  # type: ignore[no-untyped-call]
         self.set_ranges(*sizes)
+        self.points = (*sizes[0], *sizes[1])  # as `ranges`, before Inductor renames size symbols
         self.given, self.inner, self.inplace = parts, inner, inplace
         self.sharing: Any = None  # where threads share one reduction
 
     def codegen_nodes(self, nodes: list[Any]) -> None:
         """Generate the bodies of all parts, with the tiling that suits the largest."""
-        total = sympy.Mul(*self.ranges[self.reduction_depth :])
+        total = sympy.Mul(*self.points[self.reduction_depth :])
         self.parts = [PartKernel(self.kernel_group, total) for _ in self.given]
         for number, (part, kernel) in enumerate(zip(self.given, self.parts, strict=True)):
             with part.limited(self.inplace and number == 0):
@@ -91,7 +92,7 @@ class PartsKernel(CppKernelProxy):
 
     def size_hint(self) -> int:
         """Points of the nest, from which Inductor decides about threads."""
-        return size_hint(sympy.Mul(*self.ranges))
+        return size_hint(sympy.Mul(*self.points))
 
     def codegen_loops(self, code: Any, worksharing: Any) -> None:
         """As Inductor, but where threads share the elements of a reduction."""

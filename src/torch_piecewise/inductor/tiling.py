@@ -18,8 +18,8 @@ from .versions import size_hint
 class Tiling:
     """`factor` elements of axis number `axis` at a time; no vectors where the factor is 0.
 
-    `masked` is the share of operations that a mask makes dear: with many, a short end of a range is
-    better done one element at a time.
+    `masked`: a mask would make much of the work dearer. Then a short end of a range is better done
+    one element at a time.
     """
 
     factor: int
@@ -30,11 +30,11 @@ class Tiling:
         """How many of `size` elements fill vectors."""
         return FloorDiv(size, self.factor) * self.factor
 
-    def vector_tail(self, rest: sympy.Expr) -> bool:
-        """Whether the last `rest` elements are done as one masked vector; as Inductor decides."""
+    def vector_tail(self, size: sympy.Expr) -> bool:
+        """Whether the last of `size` elements are one masked vector; as Inductor decides."""
         if not config.cpp.enable_loop_tail_vec:
             return False
-        return not self.masked or 2 * size_hint(rest) > self.factor
+        return not self.masked or 2 * (size_hint(size) % self.factor) > self.factor
 
 
 NO_TILING = Tiling(0)
@@ -72,7 +72,7 @@ def common(parts: Sequence[Any], depth: int) -> Tiling:
     Along a reduction axis a part that has no vectors adds to the scalar accumulators beside the
     others. Along an iteration axis that is not possible: then no part has any.
     """
-    largest = max(parts, key=lambda part: size_hint(sympy.Mul(*part.ranges)))
+    largest = max(parts, key=lambda part: size_hint(sympy.Mul(*part.points)))
     tiling: Tiling = largest.tiling
     if tiling.factor and tiling.axis < depth and not all(part.vectorisable for part in parts):
         return NO_TILING
