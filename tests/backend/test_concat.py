@@ -58,8 +58,16 @@ def stacked(a, b, c):
     return torch.stack((a, a.cos(), a * c), 2).mean(2)
 
 
-COMPUTED = [activation, two_readers, through_views, softmax_over_joins, nested, with_empty]
-STORED = [stored, multiplied, many, mixed_dtypes, stacked]
+COMPUTED = [
+    activation,
+    two_readers,
+    through_views,
+    softmax_over_joins,
+    nested,
+    with_empty,
+    stacked,
+]
+STORED = [stored, multiplied, many, mixed_dtypes]
 
 
 def inputs(dtype=torch.float32):

@@ -94,7 +94,9 @@ class Frame:
         for place in range(self.number(1, 3)):
             self.axes.append(Axis(axis_symbol("i", place), self.size()))
         if self.often():
-            self.axes.append(Axis(axis_symbol("r", 0), sympy.Integer(self.number(1, 4)), True))
+            for place in range(self.number(1, 2)):
+                size = sympy.Integer(self.number(1, 4))
+                self.axes.append(Axis(axis_symbol("r", place), size, True))
 
     def size(self) -> sympy.Expr:
         if self.symbols and self.often():
@@ -103,10 +105,10 @@ class Frame:
         return sympy.Integer(0 if self.rarely() and self.rarely() else size)
 
     def cuts(self) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:
-        """Random positions in every iteration axis, in an order that holds for all sizes."""
+        """Random positions in every axis, in an order that holds for all sizes."""
         cuts = {}
         for axis in self.axes:
-            if axis.reduce or self.rarely():
+            if self.rarely():
                 continue
             places = [1, axis.size - 1]  # sizes that are not known are at least 2
             if axis.size.is_Integer:

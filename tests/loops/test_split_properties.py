@@ -6,6 +6,7 @@ Examples that once failed are kept below as text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import pytest
 import sympy
@@ -45,9 +46,11 @@ def pieces(nest: LoopNest, cuts: Cuts) -> Iterator[LoopNest]:
 
 
 def run_pieces(case: Case, cuts: Cuts) -> Tensors:
+    """Section after section; the parts of one reduce into the same values."""
     tensors = case.tensors()
-    for piece in pieces(case.nest, cuts):
-        interpret.run(piece, tensors, case.symbols)
+    parts = pieces(case.nest, cuts)
+    for section in split.sections(case.nest, split.boxes(case.nest, cuts)):
+        interpret.run_parts(list(islice(parts, len(section))), tensors, case.symbols)
     return tensors
 
 
@@ -174,6 +177,37 @@ BYTES_WRAP = """
       %6: f64 = where(%3, %4, %5)
       store(y, [i0], %6)
     """
+# ties: the least position in the whole wins, in whichever part it is
+ARGMAX_OF_TWO_AXES = """
+    nest n (i0: 2; r0: 3, r1: 4)
+    buffers x: f64, y: f64
+    body op for i0, reduce r0, r1:
+      %0: f64 = load(x, [12*i0 + 4*r0 + r1])
+      %1: i64 = to_dtype(%0, i64)
+      %2: i64 = mod(%1, 3)
+      %3: i64 = reduction(i64, i64, 'argmax', %2)
+      %4: f64 = to_dtype(%3, f64)
+      store_reduction(y, [i0], %4)
+    """
+PADDED_VARIANCE = """
+    nest n (i0: 2; r0: 9)
+    buffers x: f64, y: f64
+    body op for i0, reduce r0:
+      %0: i64 = index_expr([r0 - 2], i64)
+      %1: i64 = constant(0, i64)
+      %2: bool = ge(%0, %1)
+      %4: f64 = masked(%2, {
+        %3: f64 = load(x, [7*i0 + r0 - 2])
+        yield %3
+      }, 1.0)
+      %5 = reduction(f64, f64, 'welford_reduce', %4)
+      %6: f64 = getitem(%5, 1)
+      store_reduction(y, [i0], %6)
+    body after for i0:
+      %8: f64 = load(y, [i0])
+      %9: f64 = add(%8, 1.0)
+      store(y, [i0 + 2], %9)
+    """
 
 
 def everywhere(nest: LoopNest) -> list[Cuts]:
@@ -190,9 +224,12 @@ def run_text(source: str, cuts: Cuts | None = None) -> tuple[Tensors, list[LoopN
     nest = text.parse(source)
     ops.check(nest)
     tensors = {"x": torch.arange(24.0, dtype=torch.float64), "y": torch.zeros(24).double()}
-    parts = [nest] if cuts is None else list(pieces(nest, cuts))
-    for part in parts:
-        interpret.run(part, tensors, {"s0": 4} if nest.symbols else {})
+    cuts = cuts or {}
+    parts = list(pieces(nest, cuts)) if cuts else [nest]
+    rest = iter(parts)
+    for section in split.sections(nest, split.boxes(nest, cuts)):
+        together = list(islice(rest, len(section)))
+        interpret.run_parts(together, tensors, {"s0": 4} if nest.symbols else {})
     return tensors, parts
 
 
@@ -204,6 +241,8 @@ KNOWN = {
     "wrap of an empty axis": WRAP_OF_AN_EMPTY_AXIS,
     "unchecked index": UNCHECKED_INDEX,
     "bytes wrap": BYTES_WRAP,
+    "argmax of two axes": ARGMAX_OF_TWO_AXES,
+    "padded variance": PADDED_VARIANCE,
 }
 
 
@@ -214,7 +253,7 @@ def test_known_nests(name: str) -> None:
         assert not differing(whole, run_text(KNOWN[name], cuts)[0])
 
 
-@pytest.mark.parametrize("name", ["roll", "padding", "last of a size"])
+@pytest.mark.parametrize("name", ["roll", "padding", "last of a size", "padded variance"])
 def test_no_condition_is_left_between_seams(name: str) -> None:
     cuts = seams.find(text.parse(KNOWN[name])).cuts
     assert cuts, "no seam was found"

@@ -228,31 +228,18 @@ class _Reader:
 
 
 def to_body(nest: LoopNest, body: Body) -> LoopBody:
-    """A `LoopBody` that does what the IR's body does, over the nest's sizes without `unit_axes`."""
+    """A `LoopBody` that does what the IR's body does, over the nest's sizes."""
     sizes = {a.symbol: a.size for a in nest.axes}
-    dropped = unit_axes(nest)
-    kept = tuple(s for s in body.iterate if s not in dropped)
     (iterate, reduce), ranges = index_vars_no_squeeze(
-        [sizes[s] for s in kept], [sizes[s] for s in body.reduce], prefix="p"
+        [sizes[s] for s in body.iterate], [sizes[s] for s in body.reduce], prefix="p"
     )
-    nothing = dict.fromkeys(dropped, sympy.S.Zero)
+    symbols = (*body.iterate, *body.reduce)
 
     def trace(*indices: Sequence[sympy.Expr]) -> None:
         index = [e for part in indices for e in part]
-        symbols = nothing | dict(zip((*kept, *body.reduce), index, strict=True))
-        _Writer(_recorder(), symbols, {}).run(body.block)
+        _Writer(_recorder(), dict(zip(symbols, index, strict=True)), {}).run(body.block)
 
     return LoopBody(trace, [iterate, reduce], ranges, iterate, reduce)
-
-
-def unit_axes(nest: LoopNest) -> frozenset[sympy.Symbol]:
-    """Iteration axes of one step, but for the last, that no loop is made for.
-
-    Inductor drops such axes itself before it lowers; where a cut makes one, its choice of the axis
-    to vectorise counts the axes wrong.
-    """
-    iterate = [a for a in nest.axes if not a.reduce]
-    return frozenset(a.symbol for a in iterate[:-1] if a.size == 1)
 
 
 def _recorder() -> Any:

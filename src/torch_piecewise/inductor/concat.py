@@ -43,6 +43,14 @@ REDUCTIONS = frozenset(
         aten.amin.default,
         aten.prod.dim_int,
         aten.any.dim,
+        aten.argmax.default,
+        aten.argmin.default,
+        aten.sum.default,
+        aten.mean.default,
+        aten.max.default,
+        aten.min.default,
+        aten.prod.default,
+        aten.any.default,
         aten.var.correction,
         aten.var_mean.correction,
     }
@@ -66,7 +74,7 @@ def lower(inputs: Sequence[Any], dim: int = 0) -> Any:
         itemsize=inputs[0].get_dtype().itemsize,
         inputs=len(inputs),
         work=max(_work(x) for x in inputs),
-        readers=tuple(_readers(node, dim)),
+        readers=tuple(_readers(node)),
     )
     choice = choose_concat(concat)
     if choice.reason not in mine.notes:  # a graph may be lowered twice
@@ -88,27 +96,17 @@ def _simple(inputs: Sequence[Any]) -> bool:
     )
 
 
-def _readers(node: torch.fx.Node, dim: int | None) -> Iterator[str]:
-    """What reads a node, looking through views; `dim` is the joined one, None where it is lost."""
+def _readers(node: torch.fx.Node) -> Iterator[str]:
+    """What reads a node, looking through views."""
     for user in node.users:
         if user.target in VIEWS:
-            yield from _readers(user, None)
+            yield from _readers(user)
         elif user.target in REDUCTIONS:
-            yield "reduction over the joins" if dim in _reduced(user) else "reduction"
+            yield "reduction"
         elif user.target in COPIES or torch.Tag.pointwise in getattr(user.target, "tags", ()):
             yield "pointwise"
         else:
             yield "the caller" if user.op == "output" else str(user.target)
-
-
-def _reduced(user: torch.fx.Node) -> tuple[int, ...]:
-    """The dims that a reduction runs over; all where it names none."""
-    source, *rest = user.args
-    assert isinstance(source, torch.fx.Node)
-    rank = source.meta["val"].dim()
-    dims: Any = rest[0] if rest else None
-    dims = [dims] if isinstance(dims, int) else dims
-    return tuple(d % rank for d in dims) if dims else tuple(range(rank))
 
 
 def _work(x: Any) -> float:

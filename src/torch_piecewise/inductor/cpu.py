@@ -6,25 +6,21 @@ by Inductor from a body that the loop IR folded for its box. Everything else is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from torch._inductor.codegen.cpp import CppScheduling, KernelGroup, OuterLoopFusedSchedulerNode
-from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.utils import IndentedBuffer, parallel_num_threads
 
-from torch_piecewise.loops.ir import Box
-from torch_piecewise.plan.plan import Reason
-
 from . import facts, scope
-from .adapter import to_body, unit_axes
 from .functions import FunctionKernelGroup
-from .planning import Cut, cut_nest, uncut
-from .rows import PieceKernel, joined
-
-_OUTER = Reason("outer-fused", "", "it shares its outer loop with other nests; left to Inductor")
+from .limited import comment, limited
+from .outer import FusedKernel, together
+from .piece import PieceKernel
+from .planning import Cut, cut_nest
+from .rows import Loops, joined
 
 
 class PiecewiseScheduling(CppScheduling):
@@ -36,8 +32,7 @@ class PiecewiseScheduling(CppScheduling):
             super().codegen_node(node)
             return
         if isinstance(node, OuterLoopFusedSchedulerNode):
-            mine.nests.extend(uncut(inner.get_nodes(), _OUTER) for inner in node.get_outer_nodes())
-            super().codegen_node(node)
+            self._codegen_outer_fused(node, mine)
             return
         # Inductor may split a loop of its own first; doing so twice changes nothing
         nodes = self.try_loop_split(node.get_nodes())
@@ -50,47 +45,65 @@ class PiecewiseScheduling(CppScheduling):
         if self._get_scheduled_num_args() > CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM:
             self._set_flush_status(True)
 
+    def _codegen_outer_fused(self, node: Any, mine: scope.Scope) -> None:
+        """Nests under one outer loop: each may have its inner axes cut."""
+        depth = node.outer_loop_fusion_depth
+        cuts = [cut_nest(n.get_nodes(), mine.config, depth) for n in node.get_outer_nodes()]
+        mine.nests.extend(cut.plan for cut in cuts)
+        if mine.apply and any(cut.sections for cut in cuts):
+            # Inductor makes a kernel for each nest, and perhaps once more where it can't fuse them
+            names = [n.get_nodes()[0].get_name() for n in node.get_outer_nodes()]
+            by_name = dict(zip(names, cuts, strict=True))
+            make: Any = partial(FusedKernel, by_name, depth)
+            self.kernel_proxy_cls = make
+        try:
+            super().codegen_node(node)
+        finally:
+            vars(self).pop("kernel_proxy_cls", None)
+
     def reset_kernel_group(self) -> None:
         mine = scope.current()
         functions = mine is not None and mine.config.piece_functions
         self.kernel_group = FunctionKernelGroup() if functions else KernelGroup()
 
     def _codegen_pieces(self, nodes: list[SchedulerNode], cut: Cut) -> None:
-        group = self.kernel_group
-        pieces = [*self._piece_kernels(nodes, cut)]
-        if isinstance(group, FunctionKernelGroup):
-            for piece, planned in zip(pieces, cut.plan.pieces, strict=True):
-                group.finalize_piece(piece.kernel, f"piecewise_{planned.name}", piece.comment)
-        else:
-            outer = sum(not axis.reduce for axis in cut.plan.axes) - 1
-            kernels = [*joined(pieces, outer, parallel_num_threads())]
-            for number, piece in enumerate(kernels):
-                start = len(group.loops_code._lines)
-                group.loops_code.writeline(piece.comment)
-                group.finalize_kernel(piece.kernel, [])
-                if number < len(kernels) - 1:
-                    _without_barrier(group.loops_code, start)
+        group, every = self.kernel_group, [*self._loops(nodes, cut)]
         group.scheduled_nodes += nodes
+        if isinstance(group, FunctionKernelGroup):
+            first = 0
+            for loops, section in zip(every, cut.sections, strict=True):
+                name = f"piecewise_{cut.plan.pieces[first].name}"
+                group.finalize_piece(loops.kernel, name, loops.comment)
+                first += len(section)
+            return
+        outer = sum(not axis.reduce for axis in cut.plan.axes) - 1
+        kernels = [*joined(every, outer, parallel_num_threads())]
+        for number, loops in enumerate(kernels):
+            start = len(group.loops_code._lines)
+            group.loops_code.writeline(loops.comment)
+            group.finalize_kernel(loops.kernel, [])
+            if number < len(kernels) - 1:
+                _without_barrier(group.loops_code, start)
 
-    def _piece_kernels(self, nodes: list[SchedulerNode], cut: Cut) -> Iterator[PieceKernel]:
-        bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in cut.pieces]
-        for number, ((box, nest), limited) in enumerate(zip(cut.pieces, bodies, strict=True)):
-            # the first piece decides which buffers are written in place; the others follow it
-            with _limited_to(nodes, limited, inplace=number == 0):
-                kernel = self.kernel_proxy_cls(self.kernel_group)
-                kernel.codegen_nodes(nodes)
-            outer = sum(not axis.reduce for axis in nest.axes) - 1
-            depth = outer - len(unit_axes(nest))
-            yield PieceKernel(box, depth, _comment(number, len(bodies), box), kernel)
+    def _loops(self, nodes: list[SchedulerNode], cut: Cut) -> Iterator[Loops]:
+        """The loops of each section. The first piece decides which buffers are written in place."""
+        group, first, count = self.kernel_group, 0, len(cut.pieces)
+        for section in cut.sections:
+            box, piece = section[0]
+            if len(section) == 1:
+                with limited(nodes, piece)(first == 0):
+                    kernel = PieceKernel(group)  # type: ignore[no-untyped-call]
+                    kernel.codegen_nodes(nodes)
+                yield Loops(box, comment(first, count, box), kernel)
+            else:
+                parts = together(group, nodes, section, first, count)
+                parts.codegen_nodes(nodes)
+                yield Loops(box, f"// {len(section)} pieces with the same accumulators", parts)
+            first += len(section)
 
     def flush(self) -> None:
         super().flush()  # type: ignore[no-untyped-call]
         facts.write()
-
-
-def _comment(number: int, count: int, box: Box) -> str:
-    """Says which piece follows. No buffer names: equal kernels must stay equal text."""
-    return f"// piece {number + 1} of {count}: {box}"
 
 
 def _without_barrier(code: IndentedBuffer, start: int) -> None:
@@ -104,30 +117,3 @@ def _without_barrier(code: IndentedBuffer, start: int) -> None:
             ("#pragma omp for", "#pragma omp single")
         ):
             code._lines[number] = f"{line} nowait"
-
-
-@contextmanager
-def _limited_to(
-    nodes: Sequence[SchedulerNode], bodies: Sequence[LoopBody], inplace: bool
-) -> Iterator[None]:
-    """The nodes with the bodies of one piece, for the time of generating it.
-
-    `inplace` False keeps them from deciding again which buffers share memory. (Inductor's config
-    says the same for the whole process; another thread's compile must not see that.)
-    """
-    saved = [(n, n._body, n._sizes, n.group) for n in nodes]
-    try:
-        for node, body in zip(nodes, bodies, strict=True):
-            sizes = (tuple(body.sizes[0]), tuple(body.sizes[1]))
-            node._body, node._sizes, node.group = body, sizes, (node.group[0], sizes)
-            if not inplace:
-                vars(node)["decide_inplace_update"] = _decided
-        yield
-    finally:
-        for node, old_body, old_sizes, old_group in saved:
-            node._body, node._sizes, node.group = old_body, old_sizes, old_group
-            vars(node).pop("decide_inplace_update", None)
-
-
-def _decided() -> None:
-    """Stands in for `decide_inplace_update` where that has been settled."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import sympy
 import torch
@@ -13,6 +13,7 @@ from torch._inductor.utils import parallel_num_threads
 from torch_piecewise.config import Config
 from torch_piecewise.loops import seams, text
 from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.loops.split import sections
 from torch_piecewise.plan.choose import choose
 from torch_piecewise.plan.plan import AxisPlan, NestPlan, Piece, Reason, Seam
 
@@ -20,22 +21,43 @@ from . import scope
 from .adapter import NotInIR, to_nest
 from .versions import size_hint
 
+# Pieces that differ in their reduction ranges only: parts that reduce into the same values.
+Section = tuple[tuple[Box, LoopNest], ...]
+
 
 @dataclass(frozen=True)
 class Cut:
-    """A nest's plan; `pieces` are the nests to generate, none where the nest stays whole."""
+    """A nest's plan; `sections` are the nests to generate, none where the nest stays whole."""
 
     plan: NestPlan
-    pieces: tuple[tuple[Box, LoopNest], ...] = ()
+    sections: tuple[Section, ...] = ()
+
+    @property
+    def pieces(self) -> Section:
+        return tuple(piece for section in self.sections for piece in section)
 
 
-def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
-    """Find the seams of the nest that `nodes` make and decide about its pieces."""
+def first_inner(nest: LoopNest, fused: int | None) -> int:
+    """The number of the first axis whose ranges can stand side by side inside the other loops.
+
+    These are the reduction axes, or without any those inside of the `fused` outer loops.
+    """
+    iterate = sum(not axis.reduce for axis in nest.axes)
+    return iterate if fused is None or iterate < len(nest.axes) else min(fused, iterate)
+
+
+def cut_nest(nodes: Sequence[SchedulerNode], config: Config, fused: int | None = None) -> Cut:
+    """Find the seams of the nest that `nodes` make and decide about its pieces.
+
+    `fused` is the number of outer loops that it shares with other nests: those stay whole.
+    """
     nest = _read(nodes)
     if isinstance(nest, NotInIR):
         return Cut(_opaque(nodes, Reason(nest.code, nodes[0].get_name(), str(nest))))
     search = seams.find(nest)
     notes = tuple(Reason(n.code, nest.name, n.text) for n in search.notes)
+    if fused is not None:
+        notes = (*notes, *_leave_outer(search, nest, fused))
     found = tuple(Seam(str(s.axis), str(s.position), s.cause) for s in search.seams)
 
     def plan(pieces: Sequence[Box], reason: Reason) -> NestPlan:
@@ -53,16 +75,18 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
     notes = (*notes, *cut.notes)
     if not cut.pieces:
         return Cut(plan([everything], cut.reason))
-    return Cut(plan([box for box, _ in cut.pieces], cut.reason), cut.pieces)
+    apart = sections(nest, [box for box, _ in cut.pieces], first_inner(nest, fused))
+    pieces = dict(cut.pieces)
+    found_sections = tuple(tuple((box, pieces[box]) for box in section) for section in apart)
+    return Cut(plan([box for box, _ in cut.pieces], cut.reason), found_sections)
 
 
-def uncut(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
-    """The plan of a nest that Inductor generates in a way of its own, for a reason given."""
-    nest = _read(nodes)
-    reason = replace(reason, where=nodes[0].get_name())
-    if isinstance(nest, NotInIR):
-        return _opaque(nodes, replace(reason, text=f"{reason.text}; {nest}"))
-    return _plan(nest, nodes, [_everything(nest)], reason, (), ())
+def _leave_outer(search: seams.SeamSearch, nest: LoopNest, fused: int) -> Iterator[Reason]:
+    """Give up the cuts of the loops that other nests share."""
+    for axis in nest.axes[: first_inner(nest, fused)]:
+        if search.cuts.pop(axis.symbol, None):
+            text = f"{axis.name} has seams, but other nests share its loop or one inside of it"
+            yield Reason("outer-fused", nest.name, text)
 
 
 def _read(nodes: Sequence[SchedulerNode]) -> LoopNest | NotInIR:

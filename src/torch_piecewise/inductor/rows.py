@@ -18,17 +18,20 @@ from torch._inductor.codegen.cpp import LoopLevel, OuterLoopFusedKernel
 
 from torch_piecewise.loops.ir import Box
 
+from .piece import PieceKernel
 from .versions import size_hint
 
 ROWS_PER_THREAD = 8  # fewer rows than this are no work to share among threads
 
 
 @dataclass(frozen=True)
-class PieceKernel:
-    """The generated loops of one piece, not yet written out; `depth` of them are outer ones."""
+class Loops:
+    """The generated loops of a piece, or of pieces that reduce into the same values.
+
+    They are not yet written out; the box is that of the first piece.
+    """
 
     box: Box
-    depth: int
     comment: str
     kernel: Any  # a CppKernelProxy, whose loops exist once its code does
 
@@ -51,23 +54,25 @@ class _CommentedLoop(LoopLevel):
         return lines and [self.comment, *lines]
 
 
-def joined(pieces: Sequence[PieceKernel], outer: int, threads: int) -> Iterator[PieceKernel]:
+def joined(pieces: Sequence[Loops], outer: int, threads: int) -> Iterator[Loops]:
     """The pieces in order, those of the same ranges on the `outer` first axes as one kernel."""
     for _, same in groupby(pieces, key=lambda p: p.box.ranges[:outer]):
         row = list(same)
-        if len(row) > 1 and _can_share(row, threads):
-            yield _one_kernel(row)
+        if len(row) > 1 and _can_share(row, outer, threads):
+            yield _one_kernel(row, outer)
         else:
             yield from row
 
 
-def _can_share(row: Sequence[PieceKernel], threads: int) -> bool:
+def _can_share(row: Sequence[Loops], depth: int, threads: int) -> bool:
     """Whether all have plain loops over the outer axes, with rows enough for every thread."""
-    depth = row[0].depth
     if depth == 0:
         return False
     for piece in row:
-        loops = piece.kernel.loop_nest.loops
+        if not isinstance(piece.kernel, PieceKernel):
+            return False
+        nest: Any = piece.kernel.loop_nest
+        loops = nest.loops
         if loops is None or len(loops) <= depth:
             return False
         if any(loop.steps != 1 or loop.is_reduction for loop in loops[:depth]):
@@ -76,8 +81,8 @@ def _can_share(row: Sequence[PieceKernel], threads: int) -> bool:
     return threads == 1 or rows >= ROWS_PER_THREAD * threads
 
 
-def _one_kernel(row: Sequence[PieceKernel]) -> PieceKernel:
-    first, depth = row[0].kernel, row[0].depth
+def _one_kernel(row: Sequence[Loops], depth: int) -> Loops:
+    first = row[0].kernel
     shared = OuterLoopFusedKernel(first.kernel_group)  # type: ignore[no-untyped-call]
     for piece in row:
         inner = piece.kernel.loop_nest.from_loop_level(depth)
@@ -86,4 +91,4 @@ def _one_kernel(row: Sequence[PieceKernel]) -> PieceKernel:
     first.loop_nest.kernel = shared
     first.loop_nest.loops = first.loop_nest.loops[:depth]
     count = f"// {len(row)} pieces, row by row"
-    return PieceKernel(row[0].box, depth, count, first)
+    return Loops(row[0].box, count, first)

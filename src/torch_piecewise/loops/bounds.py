@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import sympy
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, ModularIndexing, PythonMod, Where
+from torch.utils._sympy.functions import (
+    FloorDiv,
+    Identity,
+    Max,
+    Min,
+    Mod,
+    ModularIndexing,
+    PythonMod,
+    Where,
+)
 
 from .ir import Axis, Symbol
 
@@ -259,6 +268,14 @@ def _abs_rule(expr: sympy.Expr, bounds: Bounds, watch: Watch) -> sympy.Expr:
     return -inner if below else inner
 
 
+def _identity_rule(expr: sympy.Expr, bounds: Bounds, watch: Watch) -> sympy.Expr:
+    """Inductor puts it around the index of an input of a concatenation, to keep the sum apart.
+
+    What does not see through it finds no vector loads there.
+    """
+    return expr.args[0]
+
+
 def _where_rule(expr: sympy.Expr, bounds: Bounds, watch: Watch) -> sympy.Expr:
     condition, yes, no = expr.args
     said = decide(condition, bounds, watch)
@@ -315,4 +332,5 @@ _RULES = {
     sympy.Max: _extreme_rule,
     sympy.Abs: _abs_rule,
     Where: _where_rule,
+    Identity: _identity_rule,
 }

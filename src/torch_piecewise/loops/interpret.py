@@ -7,7 +7,7 @@ grid. A point that a mask switches off neither loads, stores nor checks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,35 @@ def run(
     `symbols` gives the value of every size symbol by name. Raises `OutOfBounds`, `AssertFailed`,
     `NoEvaluator`, and ValueError where buffers or symbols don't fit the nest.
     """
+    run_parts([nest], buffers, symbols)
+
+
+def run_parts(
+    parts: Sequence[LoopNest],
+    buffers: Mapping[str, torch.Tensor],
+    symbols: Mapping[str, int] | None = None,
+) -> None:
+    """Executes nests that reduce into the same values: one nest limited to parts of its reductions.
+
+    The parts have the same bodies over the same iteration axes. What runs over no reduction axis
+    runs once; the value of a reduction is there when the last part has added to it.
+    """
+    nest = parts[0]
     sizes = _sizes(nest, symbols or {})
+    _check_buffers(nest, buffers)
+    reduced = {axis.symbol for axis in nest.axes if axis.reduce}
+    for bodies in zip(*(part.bodies for part in parts), strict=True):
+        over = reduced.intersection((*bodies[0].iterate, *bodies[0].reduce))
+        carried: Carried = {}
+        for place, body in enumerate(bodies if over else bodies[:1], start=1):
+            last = place == len(parts) or not over
+            try:
+                _BodyRun(parts[place - 1], body, buffers, sizes, carried, last).run()
+            except NoEvaluator as error:
+                raise NoEvaluator(f"nest {nest.name}, body {body.name}: {error}") from None
+
+
+def _check_buffers(nest: LoopNest, buffers: Mapping[str, torch.Tensor]) -> None:
     for name, dtype in nest.buffers:
         if name not in buffers:
             raise ValueError(f"nest {nest.name} needs the buffer {name!r}")
@@ -54,11 +82,6 @@ def run(
             raise ValueError(
                 f"buffer {name!r} must be 1-D {dtype}, not {given.dim()}-D {given.dtype}"
             )
-    for body in nest.bodies:
-        try:
-            _BodyRun(nest, body, buffers, sizes).run()
-        except NoEvaluator as error:
-            raise NoEvaluator(f"nest {nest.name}, body {body.name}: {error}") from None
 
 
 def _sizes(nest: LoopNest, symbols: Mapping[str, int]) -> dict[sympy.Basic, torch.Tensor | int]:
@@ -84,6 +107,10 @@ class _Scope:
         return _Scope(dict(self.values), dict(self.env), self.active & mask)
 
 
+# The elements that earlier parts gave to each reduction of a body, by its number and operand.
+Carried = dict[int, list[torch.Tensor]]
+
+
 class _BodyRun:
     """One body over its grid. Methods named `do_<operation>` do what no evaluator can."""
 
@@ -93,8 +120,12 @@ class _BodyRun:
         body: Body,
         buffers: Mapping[str, torch.Tensor],
         sizes: Mapping[sympy.Basic, torch.Tensor | int],
+        carried: Carried,
+        last: bool,
     ) -> None:
         self.body = body
+        self.carried, self.last = carried, last
+        self.reductions = 0  # met so far
         self.buffers = buffers
         axes = [nest.axis(symbol) for symbol in (*body.iterate, *body.reduce)]
         # A body without axes runs once; one dimension at least lets torch promote by dtype alone.
@@ -179,6 +210,8 @@ class _BodyRun:
         self.store(op, name, evaluate(index, scope.env), value, scope.active, mode)
 
     def do_store_reduction(self, op: Op, scope: _Scope, name: str, index: Any, value: Any) -> None:
+        if not self.last:
+            return
         points = self.shape[: self.outer] + [1] * len(self.body.reduce)
         active = torch.ones(points, dtype=torch.bool)
         self.store(op, name, evaluate(index, scope.env), value, active, None)
@@ -240,6 +273,11 @@ class _BodyRun:
         for part in parts:
             full = arith.tensor(part).expand(self.shape)
             flat.append(full.reshape(*self.shape[: self.outer], count).movedim(-1, 0))
+        before = self.carried.get(self.reductions)
+        if before is not None:
+            flat = [torch.cat(both) for both in zip(before, flat, strict=True)]
+        self.carried[self.reductions] = flat
+        self.reductions += 1
         results = reduce(reduction_type, dtype, flat)
         ones = [1] * len(self.body.reduce)
         results = tuple(r.reshape(*self.shape[: self.outer], *ones) for r in results)

@@ -56,7 +56,11 @@ def _fold(
 def _arg(
     better: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> Callable[[torch.dtype, Values], tuple[torch.Tensor, ...]]:
-    """The first place of the extreme element; a NaN is more extreme than any number."""
+    """The least index of the extreme element; a NaN is more extreme than any number.
+
+    The least, and not that of the element met first: parts of a reduction over several axes meet
+    their elements in another order than the whole.
+    """
 
     def run(dtype: torch.dtype, values: Values) -> tuple[torch.Tensor, ...]:
         elements = values[0]
@@ -67,9 +71,12 @@ def _arg(
             if best is None:
                 best, result = element, index.to(dtype).expand_as(result)
                 continue
+            index = index.to(dtype)
             wins = better(element, best) | (element.isnan() & ~best.isnan())
+            ties = (element == best) | (element.isnan() & best.isnan())
+            wins |= ties & (index < result)
             best = torch.where(wins, element, best)
-            result = torch.where(wins, index.to(dtype), result)
+            result = torch.where(wins, index, result)
         return (result,)
 
     return run

@@ -86,7 +86,7 @@ class SeamSearch(Watch):
             self.notes.append(note)
 
     def _axis(self, expr: sympy.Expr, what: str) -> sympy.Symbol | None:
-        """The one iteration axis that the expression depends on, or None with a note."""
+        """The one axis that the expression depends on, or None with a note."""
         axes = [a for a in self.nest.axes if a.symbol in expr.free_symbols]
         loaded = [
             s for s in expr.free_symbols if s not in self.bounds.axes and s not in self.bounds.sizes
@@ -96,9 +96,6 @@ class SeamSearch(Watch):
         if len(axes) > 1:
             names = ", ".join(a.name for a in axes)
             self._note("two-axes", f"{what}: depends on {names} together")
-            return None
-        if axes and axes[0].reduce:
-            self._note("reduction-axis", f"{what}: on reduction axis {axes[0].name}")
             return None
         return axes[0].symbol if axes else None
 
@@ -203,7 +200,10 @@ class SeamSearch(Watch):
 
 
 def find(nest: LoopNest) -> SeamSearch:
-    """All seams on the nest's iteration axes, and notes on what was left."""
+    """All seams on the nest's axes, and notes on what was left.
+
+    A cut on a reduction axis makes parts that reduce into the same values: see `split.sections`.
+    """
     search = SeamSearch(nest, Bounds.of(nest.axes, nest.symbols))
     fold(nest, search)
     for _ in range(ROUNDS - 1):

@@ -1,15 +1,21 @@
-"""Cut a nest: boxes from cuts, and the nest limited to one box."""
+"""Cut a nest: boxes from cuts, and the nest limited to one box.
+
+Boxes that differ in their reduction ranges only are the parts of one section: they run in order and
+reduce into the same values, which are there when the last one has run. So the parts are not nests
+to run alone; `interpret.run_parts` runs them together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import count, groupby, pairwise, product
 
 import sympy
+import torch
 
 from .fold import fold
-from .ir import Arg, Block, Body, Box, LoopNest, Op
+from .ir import Arg, Axis, Block, Body, Box, LoopNest, Op, Ref, walk
 
 Cuts = Mapping[sympy.Symbol, Sequence[sympy.Expr]]
 
@@ -27,6 +33,18 @@ def boxes(nest: LoopNest, cuts: Cuts) -> tuple[Box, ...]:
     return tuple(Box(symbols, combination) for combination in product(*ranges))
 
 
+def sections(
+    nest: LoopNest, of: Sequence[Box], inner: int | None = None
+) -> tuple[tuple[Box, ...], ...]:
+    """The boxes, as `boxes` orders them, grouped by the ranges of the outer axes that they share.
+
+    The outer axes are those before number `inner`; if that is not given, the iteration axes.
+    """
+    outer = sum(not axis.reduce for axis in nest.axes) if inner is None else inner
+    groups = groupby(of, lambda box: box.ranges[:outer])
+    return tuple(tuple(group) for _, group in groups)
+
+
 def restrict(nest: LoopNest, box: Box) -> LoopNest:
     """The nest over one box: its axes count from 0, and what the box decides is folded."""
     return fold(move(nest, box))
@@ -42,7 +60,43 @@ def move(nest: LoopNest, box: Box) -> LoopNest:
         replace(a, size=sympy.expand(stop - start))
         for a, (start, stop) in zip(nest.axes, box.ranges, strict=True)
     )
-    return replace(nest, axes=axes).with_blocks(lambda body: _moved(body, offsets))
+    whole = _with_positions(nest, box)
+    return replace(whole, axes=axes).with_blocks(lambda body: _moved(body, offsets))
+
+
+def _with_positions(nest: LoopNest, box: Box) -> LoopNest:
+    """The nest with the position in the whole reduction written beside the value of an argmax.
+
+    Without one, argmax and argmin count the elements of the loops they are in: of the part.
+    """
+    ranges = zip(nest.axes, box.ranges, strict=True)
+    if all(a.reduce is False or (lo == 0 and hi == a.size) for a, (lo, hi) in ranges):
+        return nest
+    ids = count(1 + max((op.id for b in nest.bodies for op in walk(b.block)), default=0))
+
+    def change(body: Body) -> Block:
+        position = _position([nest.axis(s) for s in body.reduce])
+        ops: list[Op] = []
+        for op in body.block.ops:
+            if op.name == "reduction" and op.args[2] in ("argmax", "argmin"):
+                value = op.args[3]
+                if not isinstance(value, tuple):
+                    ops.append(
+                        Op(next(ids), "index_expr", (position, torch.int64), (), torch.int64)
+                    )
+                    op = replace(op, args=(*op.args[:3], (value, Ref(ops[-1].id))))
+            ops.append(op)
+        return replace(body.block, ops=tuple(ops))
+
+    return nest.with_blocks(change)
+
+
+def _position(axes: Sequence[Axis]) -> sympy.Expr:
+    """Which element of a reduction over these axes the loops are at."""
+    position: sympy.Expr = sympy.Integer(0)
+    for axis in axes:
+        position = position * axis.size + axis.symbol
+    return position
 
 
 def _moved(body: Body, offsets: Mapping[sympy.Symbol, sympy.Expr]) -> Block:

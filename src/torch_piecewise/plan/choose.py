@@ -15,6 +15,7 @@ from itertools import groupby
 
 import sympy
 
+from torch_piecewise.loops.idle import adds_nothing
 from torch_piecewise.loops.ir import Box, LoopNest
 from torch_piecewise.loops.split import Cuts, boxes, restrict
 
@@ -63,7 +64,11 @@ class Pricing:
 
     @cached_property
     def price(self) -> Callable[[Box], float]:
-        return lru_cache(maxsize=None)(lambda box: cost(self.restricted(box), self.size))
+        def price(box: Box) -> float:
+            piece = self.restricted(box)
+            return 0.0 if adds_nothing(piece) else cost(piece, self.size)
+
+        return lru_cache(maxsize=None)(price)
 
 
 def choose(

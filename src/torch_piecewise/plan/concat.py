@@ -23,8 +23,8 @@ class Concat:
 
     `elements` of the result, each of `itemsize` bytes, `inputs` joined, `work` operations for one
     element of them (0 where they are in memory), `readers` by what they do: "pointwise",
-    "reduction" along another axis, "reduction over the joins", or the name of what needs the
-    result in memory.
+    "reduction" (over the joins or along another axis), or the name of what needs the result in
+    memory.
     """
 
     name: str
