@@ -75,4 +75,6 @@ def install() -> None:
         common.device_codegens["cpu"] = dataclasses.replace(
             entry, scheduling=Gate(entry.scheduling)
         )
-        common.custom_backend_passes["cpu"] = KeyPass(common.custom_backend_passes.get("cpu"))
+        other = common.custom_backend_passes.get("cpu")
+        if not isinstance(other, KeyPass):  # it outlives a registration that somebody put back
+            common.custom_backend_passes["cpu"] = KeyPass(other)

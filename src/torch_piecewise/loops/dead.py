@@ -30,12 +30,17 @@ def _sweep(block: Block, values: set[int], symbols: set[sympy.Basic]) -> Block:
             if op.id not in values and not _has_effect(inner):
                 continue
             op = replace(op, args=(op.args[0], _sweep(inner, values, symbols), *op.args[2:]))
-        elif op.id not in values and not _effect(op) and op.args[0] not in symbols:
+        elif op.id not in values and not _effect(op) and not _defines(op, symbols):
             continue
         for arg in operands(op):
             _need(arg, values, symbols)
         kept.append(op)
     return Block(tuple(reversed(kept)), block.result)
+
+
+def _defines(op: Op, symbols: set[sympy.Basic]) -> bool:
+    """Whether an operation gives an index symbol that is needed."""
+    return op.name == "indirect_indexing" and op.args[0] in symbols
 
 
 def _need(arg: object, values: set[int], symbols: set[sympy.Basic]) -> None:

@@ -267,14 +267,21 @@ def _masked(folder: Folder, op: Op, args: tuple[Operand, ...]) -> Value | None:
     if not isinstance(mask, Known) or mask.truth is None:
         return None
     assert isinstance(block, Block)
-    if mask.truth:
-        result = folder.run(block)
-        return result if isinstance(result, (Known, Ref)) else None
-    if isinstance(other, (Known, Ref)):
-        return other
-    if op.dtype is None or not isinstance(other, (bool, int, float)):
+    if not mask.truth:
+        return _as_value(folder, op, other)
+    if not isinstance(block.result, Ref) and _as_value(folder, op, block.result) is None:
+        return None  # before anything of the block is written
+    return _as_value(folder, op, folder.run(block))
+
+
+def _as_value(folder: Folder, op: Op, result: Operand) -> Value | None:
+    """What a masked block gives, or stands for it, as a value of the operation's dtype."""
+    if isinstance(result, (Known, Ref)):
+        return result
+    if op.dtype is None or not isinstance(result, (bool, int, float)):
         return None
-    return _constant(folder, op, (float(other) if op.dtype.is_floating_point else other, op.dtype))
+    number = float(result) if op.dtype.is_floating_point else result
+    return _constant(folder, op, (number, op.dtype))
 
 
 def _convert(folder: Folder, value: Known, dtype: torch.dtype) -> Known | None:
