@@ -70,7 +70,8 @@ class FusedKernel(CppKernelProxy):
 
     def codegen_loops(self, code: Any, worksharing: Any) -> None:
         # Inductor puts the fused kernel into the first nest's loops: then all loops are its own
-        if self.parts is not None and self.loop_nest.kernel is self.parts:
+        nest: Any = self.loop_nest
+        if self.parts is not None and nest.kernel is self.parts:
             self.parts.codegen_loops(code, worksharing)
         else:
-            super().codegen_loops(code, worksharing)
+            super().codegen_loops(code, worksharing)  # type: ignore[no-untyped-call]

@@ -28,10 +28,10 @@ from torch._inductor.codegen.cpp import (
     CppKernelProxy,
     LoopLevel,
     LoopNest,
-    cexpr_index,
     move_code_under_inner_loop,
-    parallel_num_threads,
 )
+from torch._inductor.codegen.cpp_utils import cexpr_index
+from torch._inductor.utils import parallel_num_threads
 
 from .accumulate import Accumulators, VectorKernel
 from .part import Limited, PartKernel, Run, Sizes
@@ -103,6 +103,7 @@ class PartsKernel(CppKernelProxy):
         metrics.parallel_reduction_count += 1
         worksharing.close()
         self.sharing = (worksharing, threads)
+        assert self.loop_nest is not None
         with code.indent():
             for loop in self.loop_nest.loops or ():
                 code.writelines(loop.lines())

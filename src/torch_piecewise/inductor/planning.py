@@ -21,7 +21,6 @@ from . import scope
 from .adapter import NotInIR, to_nest
 from .versions import size_hint
 
-
 # Pieces that differ in their reduction ranges only: parts that reduce into the same values.
 Section = tuple[tuple[Box, LoopNest], ...]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import sympy
 from torch._inductor import config
-from torch._inductor.codegen import cpp
+from torch._inductor.codegen.cpp import VECTORIZABLE_DTYPES, TilingSelect
+from torch._inductor.codegen.cpp_utils import _get_dtype_from_loopbodies, _get_loop_body
 from torch.utils._sympy.functions import FloorDiv
 
 from .versions import size_hint
@@ -45,7 +46,7 @@ def preferred(functions: Sequence[Any], var_sizes: Sequence[Any]) -> Tiling:
 
     Where it would transpose blocks of two axes, the last axis is taken: the reduction's.
     """
-    factors, axes, *stats = cpp.TilingSelect().select_tiling(functions, var_sizes)  # type: ignore
+    factors, axes, *stats = TilingSelect().select_tiling(functions, var_sizes)
     if not factors:
         return NO_TILING
     iterate, reduce = max(var_sizes, key=lambda sizes: len(sizes[1]))
@@ -57,13 +58,13 @@ def _often_masked(stats: Any = None) -> bool:
         return False
     operations = sum(stats.op_counter.values())
     dear = stats.mask_op_count + sum(stats.non_contig_indexing_op_counter.values())
-    return operations > 0 and dear / operations > stats.OVERHEAD_RATIO_THRESHOLD
+    return bool(operations > 0 and dear / operations > stats.OVERHEAD_RATIO_THRESHOLD)
 
 
 def vectorisable(functions: Sequence[Any]) -> bool:
     """Whether Inductor has vectors of all the dtypes in these bodies."""
-    dtypes = cpp._get_dtype_from_loopbodies(cpp._get_loop_body(functions))
-    return all(dtype in cpp.VECTORIZABLE_DTYPES for dtype in dtypes)
+    dtypes = _get_dtype_from_loopbodies(_get_loop_body(functions))
+    return all(dtype in VECTORIZABLE_DTYPES for dtype in dtypes)
 
 
 def common(parts: Sequence[Any], depth: int) -> Tiling:
