@@ -67,13 +67,25 @@ def vectorisable(functions: Sequence[Any]) -> bool:
     return all(dtype in VECTORIZABLE_DTYPES for dtype in dtypes)
 
 
-def common(parts: Sequence[Any], depth: int) -> Tiling:
-    """The tiling of the largest part; `depth` is the number of iteration axes.
+def accesses(functions: Sequence[Any]) -> int:
+    """How often these bodies load or store an element, at every point."""
+    blocks = [
+        block
+        for body in _get_loop_body(functions)
+        for block in (body.root_block, *body.subblocks.values())
+    ]
+    return sum(node.target in ("load", "store") for b in blocks for node in b.graph.nodes)
 
-    Along a reduction axis a part that has no vectors adds to the scalar accumulators beside the
-    others. Along an iteration axis that is not possible: then no part has any.
+
+def common(parts: Sequence[Any], depth: int) -> Tiling:
+    """The tiling of the part with most accesses; `depth` is the number of outer axes.
+
+    A part of constants has no preference worth following, however large it is.
+
+    Along an inner axis a part that has no vectors adds to the scalar accumulators beside the
+    others. Along an outer axis that is not possible: then no part has any.
     """
-    largest = max(parts, key=lambda part: size_hint(sympy.Mul(*part.points)))
+    largest = max(parts, key=lambda part: part.accesses * size_hint(sympy.Mul(*part.points)))
     tiling: Tiling = largest.tiling
     if tiling.factor and tiling.axis < depth and not all(part.vectorisable for part in parts):
         return NO_TILING
