@@ -41,12 +41,9 @@ NEAR = {
 }
 
 
-EVERY_SEAM = tuple(SEAMS.values())
-
-
-def over(kind, dims, seams=EVERY_SEAM):
+def over(kind, dims, seams=tuple(SEAMS)):
     """One function of all of them: kernels build side by side."""
-    return lambda x: [kind(seam(x), d) for seam in seams for d in dims]
+    return lambda x: [kind(SEAMS[seam](x), d) for seam in seams for d in dims]
 
 
 def nests(fn, *args, split="seams", **kwargs):
@@ -76,7 +73,7 @@ def test_near(kind):
 
 @pytest.mark.parametrize("kind", [*EXACT, *NEAR])
 def test_reduction_axes_are_cut(kind):
-    fn = over({**EXACT, **NEAR}[kind], (1,), [SEAMS["pad"]])
+    fn = over({**EXACT, **NEAR}[kind], (1,), ["pad"])
     assert cut_reductions(fn, tensor(A))
 
 
@@ -129,7 +126,7 @@ def test_the_first_of_equal_elements_is_found():
 
     x = tensor(B).round().clamp(-3, 3)
     same_as_plain(fn, x)
-    assert len(cut_reductions(fn, x)) >= 5
+    assert len(cut_reductions(fn, x)) == 4
 
 
 def test_nan_and_infinity():
@@ -161,7 +158,7 @@ def test_long_sums_stay_precise():
 
 
 def test_variance_counts_every_element_once():
-    """Masked ends of different lengths: each lane of a vector has its own number of elements."""
+    """Masked ends of several lengths: each lane of a vector has had its own number of elements."""
 
     def fn(x):
         parts = cat([x, x[:, :3] + 10, x[:, :30] * 5, x[:, :1]], 1)
@@ -205,9 +202,8 @@ def test_a_part_that_adds_nothing_has_no_loop():
     for fn in (summed, largest):
         same_as_plain(fn, tensor(A), exact=False)
         code = kernel(source(fn, tensor(A)))
-        rest = code[code.index("// piece 2 of 2") :]
         assert (
-            "for(" not in rest[: rest.index("extern_kernels") if "extern_kernels" in rest else 200]
+            "for(" not in code[code.index("// piece 2 of 2") : code.index("div_error_flag = nul")]
         )
 
 

@@ -11,6 +11,7 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.graph import GraphLowering
 
 import torch_piecewise.inductor.cpu as cpu
+import torch_piecewise.inductor.limited as limited
 from torch_piecewise.inductor import gate, scope
 
 from .code import digest, fresh, generated
@@ -42,7 +43,7 @@ def test_plain_code_is_the_same_after_a_compile_that_failed_half_way(monkeypatch
         def fail(*_: object) -> None:
             raise ValueError("half-way")
 
-        patch.setattr(cpu, "to_body", fail)
+        patch.setattr(limited, "to_body", fail)
         with pytest.raises(Exception, match="half-way"):
             generated(stencil, X, split="seams")
     assert scope.current() is None

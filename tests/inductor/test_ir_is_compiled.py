@@ -54,7 +54,7 @@ def test_nests_left_whole_are_the_same_when_compiled_from_the_ir(monkeypatch) ->
             return cut
         box = planning._everything(nest)
         seen.append(nest.name)
-        return planning.Cut(cut.plan, ((box, restrict(nest, box)),))
+        return planning.Cut(cut.plan, (((box, restrict(nest, box)),),))
 
     monkeypatch.setattr(cpu, "cut_nest", from_ir)
 

@@ -200,9 +200,3 @@ body op0 for i0:
   store(y, [i0], %0)
 """
     assert found(text) == {}
-
-
-def shared(*texts: str) -> dict[str, tuple[str, ...]]:
-    nests = [parse(text) for text in texts]
-    joint = seams.together(nests[0].axes[:1], [seams.find(nest) for nest in nests])
-    return {str(axis): tuple(map(str, at)) for axis, at in joint.cuts.items()}

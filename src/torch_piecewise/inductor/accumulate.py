@@ -17,10 +17,7 @@ import torch
 from torch._inductor.codegen.common import BracesBuffer
 from torch._inductor.codegen.cpp import CppKernel, CppVecKernel
 from torch._inductor.utils import IndentedBuffer
-from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
-
-CASCADE_FROM = 4096  # Inductor adds up more floats than that chunk by chunk
 
 
 @dataclass(frozen=True)
@@ -66,13 +63,13 @@ class _Accumulating(CppKernel):
 
     def need_use_acc_helper(self, reduction_type: Any, dtype: Any, use_scalar: bool) -> bool:
         """As Inductor decides for the whole: a part of it must not decide by its own size."""
-        if reduction_type == "welford_reduce":
-            return True
-        return (
-            reduction_type == "sum"
-            and dtype == torch.float
-            and bool(V.graph.sizevars.guard_or_false(sympy.Gt(self.total, CASCADE_FROM)))
-        )
+        own = self.call_ranges
+        assert own is not None and self.reduction_depth is not None
+        self.call_ranges = (*own[: self.reduction_depth], self.total)
+        try:
+            return bool(super().need_use_acc_helper(reduction_type, dtype, use_scalar))  # type: ignore
+        finally:
+            self.call_ranges = own
 
     def _use_acc_helper(
         self,

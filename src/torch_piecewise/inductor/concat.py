@@ -43,6 +43,8 @@ REDUCTIONS = frozenset(
         aten.amin.default,
         aten.prod.dim_int,
         aten.any.dim,
+        aten.max.dim,
+        aten.min.dim,
         aten.argmax.default,
         aten.argmin.default,
         aten.sum.default,

@@ -54,8 +54,7 @@ class PiecewiseScheduling(CppScheduling):
             # Inductor makes a kernel for each nest, and perhaps once more where it can't fuse them
             names = [n.get_nodes()[0].get_name() for n in node.get_outer_nodes()]
             by_name = dict(zip(names, cuts, strict=True))
-            make: Any = partial(FusedKernel, by_name, depth)
-            self.kernel_proxy_cls = make
+            self.kernel_proxy_cls = partial(FusedKernel, by_name, depth)  # type: ignore
         try:
             super().codegen_node(node)
         finally:

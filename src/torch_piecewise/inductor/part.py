@@ -13,7 +13,7 @@ from torch._inductor.codegen.cpp import CppKernel, CppKernelProxy
 from torch._inductor.virtualized import V
 
 from .accumulate import ScalarKernel, VectorKernel
-from .tiling import NO_TILING, Tiling, preferred, vectorisable
+from .tiling import NO_TILING, Tiling, accesses, preferred, vectorisable
 
 Sizes = tuple[tuple[sympy.Expr, ...], tuple[sympy.Expr, ...]]
 # A context in which the nodes have a part's bodies; called with whether they may decide about
@@ -37,7 +37,7 @@ class PartKernel(CppKernelProxy):
         super().__init__(group)  # type: ignore[no-untyped-call]
         self.total = total  # elements of the whole reduction, all parts together
         self.tiling: Tiling = NO_TILING
-        self.vectorisable = False
+        self.vectorisable, self.accesses = False, 0
         self.main: Any = None
         self.tail: Any = None
         self.functions: list[Any] = []
@@ -56,6 +56,7 @@ class PartKernel(CppKernelProxy):
         if self.picked_vec_isa and self.itervars:
             self.tiling = preferred(fn_list, var_sizes_list)
             self.vectorisable = vectorisable(fn_list)
+            self.accesses = accesses(fn_list)
 
     def _sizes(self) -> Sizes:
         return max(self.var_sizes, key=lambda sizes: len(sizes[1]))

@@ -103,6 +103,7 @@ class PartsKernel(CppKernelProxy):
         metrics.parallel_reduction_count += 1
         worksharing.close()
         self.sharing = (worksharing, threads)
+        assert self.loop_nest is not None
         with code.indent():
             nest: Any = self.loop_nest
             for loop in nest.loops or ():

@@ -12,14 +12,14 @@ from torch._inductor.utils import parallel_num_threads
 
 from torch_piecewise.config import Config
 from torch_piecewise.loops import seams, text
-from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.loops.ir import Box, LoopNest, walk
 from torch_piecewise.loops.split import sections
 from torch_piecewise.plan.choose import choose
 from torch_piecewise.plan.plan import AxisPlan, NestPlan, Piece, Reason, Seam
 
 from . import scope
 from .adapter import NotInIR, to_nest
-from .versions import size_hint
+from .versions import argmax_takes_positions, size_hint
 
 # Pieces that differ in their reduction ranges only: parts that reduce into the same values.
 Section = tuple[tuple[Box, LoopNest], ...]
@@ -56,8 +56,7 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config, fused: int | None =
         return Cut(_opaque(nodes, Reason(nest.code, nodes[0].get_name(), str(nest))))
     search = seams.find(nest)
     notes = tuple(Reason(n.code, nest.name, n.text) for n in search.notes)
-    if fused is not None:
-        notes = (*notes, *_leave_outer(search, nest, fused))
+    notes = (*notes, *_leave_positions(search, nest), *_leave_outer(search, nest, fused))
     found = tuple(Seam(str(s.axis), str(s.position), s.cause) for s in search.seams)
 
     def plan(pieces: Sequence[Box], reason: Reason) -> NestPlan:
@@ -81,8 +80,21 @@ def cut_nest(nodes: Sequence[SchedulerNode], config: Config, fused: int | None =
     return Cut(plan([box for box, _ in cut.pieces], cut.reason), found_sections)
 
 
-def _leave_outer(search: seams.SeamSearch, nest: LoopNest, fused: int) -> Iterator[Reason]:
+def _leave_positions(search: seams.SeamSearch, nest: LoopNest) -> Iterator[Reason]:
+    """Give up the cuts of a reduction that counts positions, where parts can't say theirs."""
+    kinds = {op.args[2] for b in nest.bodies for op in walk(b.block) if op.name == "reduction"}
+    cut = [a for a in nest.axes if a.reduce and a.symbol in search.cuts]
+    if cut and kinds & {"argmax", "argmin"} and not argmax_takes_positions():
+        for axis in cut:
+            del search.cuts[axis.symbol]
+        text = "this torch's argmax in C++ counts positions from 0 in every part"
+        yield Reason("argmax-position", nest.name, text)
+
+
+def _leave_outer(search: seams.SeamSearch, nest: LoopNest, fused: int | None) -> Iterator[Reason]:
     """Give up the cuts of the loops that other nests share."""
+    if fused is None:
+        return
     for axis in nest.axes[: first_inner(nest, fused)]:
         if search.cuts.pop(axis.symbol, None):
             text = f"{axis.name} has seams, but other nests share its loop or one inside of it"

@@ -8,7 +8,8 @@ from typing import Any
 
 import sympy
 from torch._inductor import config
-from torch._inductor.codegen import cpp, cpp_utils
+from torch._inductor.codegen.cpp import VECTORIZABLE_DTYPES, TilingSelect
+from torch._inductor.codegen.cpp_utils import _get_dtype_from_loopbodies, _get_loop_body
 from torch.utils._sympy.functions import FloorDiv
 
 from .piece import shown_with_all_axes
@@ -47,7 +48,7 @@ def preferred(functions: Sequence[Any], var_sizes: Sequence[Any]) -> Tiling:
     Where it would transpose blocks of two axes, the last axis is taken: the reduction's.
     """
     shown = shown_with_all_axes(functions)
-    factors, axes, *stats = cpp.TilingSelect().select_tiling(shown, var_sizes)  # type: ignore
+    factors, axes, *stats = TilingSelect().select_tiling(shown, var_sizes)
     if not factors:
         return NO_TILING
     iterate, reduce = max(var_sizes, key=lambda sizes: len(sizes[1]))
@@ -64,18 +65,29 @@ def _often_masked(stats: Any = None) -> bool:
 
 def vectorisable(functions: Sequence[Any]) -> bool:
     """Whether Inductor has vectors of all the dtypes in these bodies."""
-    bodies = cpp_utils._get_loop_body(functions)  # type: ignore[no-untyped-call]
-    dtypes = cpp_utils._get_dtype_from_loopbodies(bodies)  # type: ignore[no-untyped-call]
-    return all(dtype in cpp.VECTORIZABLE_DTYPES for dtype in dtypes)
+    dtypes = _get_dtype_from_loopbodies(_get_loop_body(functions))
+    return all(dtype in VECTORIZABLE_DTYPES for dtype in dtypes)
+
+
+def accesses(functions: Sequence[Any]) -> int:
+    """How often these bodies load or store an element, at every point."""
+    blocks = [
+        block
+        for body in _get_loop_body(functions)
+        for block in (body.root_block, *body.subblocks.values())
+    ]
+    return sum(node.target in ("load", "store") for b in blocks for node in b.graph.nodes)
 
 
 def common(parts: Sequence[Any], depth: int) -> Tiling:
-    """The tiling of the largest part; `depth` is the number of iteration axes.
+    """The tiling of the part with most accesses; `depth` is the number of outer axes.
 
-    Along a reduction axis a part that has no vectors adds to the scalar accumulators beside the
-    others. Along an iteration axis that is not possible: then no part has any.
+    A part of constants has no preference worth following, however large it is.
+
+    Along an inner axis a part that has no vectors adds to the scalar accumulators beside the
+    others. Along an outer axis that is not possible: then no part has any.
     """
-    largest = max(parts, key=lambda part: size_hint(sympy.Mul(*part.points)))
+    largest = max(parts, key=lambda part: part.accesses * size_hint(sympy.Mul(*part.points)))
     tiling: Tiling = largest.tiling
     if tiling.factor and tiling.axis < depth and not all(part.vectorisable for part in parts):
         return NO_TILING

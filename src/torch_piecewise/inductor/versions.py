@@ -15,6 +15,7 @@ import torch
 from torch._dynamo import convert_frame, eval_frame, pgo
 from torch._inductor import compile_fx as _compile_fx
 from torch._inductor import lowering
+from torch._inductor.codegen.cpp import CppKernel
 from torch._inductor.virtualized import V
 
 
@@ -44,6 +45,11 @@ def lower_first(target: Any, lower: Callable[..., Any]) -> None:
 
     lowered.first = lower  # type: ignore[attr-defined]
     lowering.lowerings[target] = lowered
+
+
+def argmax_takes_positions() -> bool:
+    """Whether the C++ of an argmax can be given each element's position (2.11: it counts them)."""
+    return "logical_index" in inspect.getsource(CppKernel.reduction)
 
 
 def compiles_in_child_process() -> bool:
