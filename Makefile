@@ -23,7 +23,7 @@ CHECK := $(VENV)/.have-check
 help:
 	@echo "make demo          set up, then a simulation and two blocks through three backends"
 	@echo "make test          set up, then the tests (minutes); TORCH=2.14.1 chooses another torch"
-	@echo "make test-all      all tests: every model, many more random nests"
+	@echo "make test-all      all tests: every model, torch's operators, many more random nests"
 	@echo "make check         lint, format, types, layout"
 	@echo "make bench         the seams against eager mode and Inductor -> bench/results/"
 	@echo "make bench-models  the models, likewise; ARGS=\"--only vit\" goes on to the command"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in set(long)]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What the sweep of operators covered: its tests record that as the property "sweep"."""
+    reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
+    found = [value for r in reports for key, value in r.user_properties if key == "sweep"]
+    if not found:
+        return
+
+    def count(what: str) -> int:
+        return len({name for each in found for name in each[what]})
+
+    dtypes: Counter[str] = sum((Counter(each["dtypes"]) for each in found), Counter())
+    pieces, backward = (sum(each[k] for each in found) for k in ("pieces", "backward pieces"))
+    write = terminalreporter.write_line
+    terminalreporter.section("operators behind seams")
+    write(f"{count('operators')} equal eager mode, {count('backward')} of them with gradients")
+    write("by dtype: " + ", ".join(f"{name} {n}" for name, n in dtypes.most_common()))
+    write(f"{count('split')} were really split: {pieces} pieces, and {backward} in backwards")
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import secrets
 import sys
 import sysconfig
 import traceback
@@ -37,6 +38,7 @@ FAILED, WRONG_INPUT = 1, 2
 class Suite(str, Enum):
     seams = "seams"
     models = "models"
+    programs = "programs"
 
 
 class Split(str, Enum):
@@ -85,7 +87,7 @@ def common(
 @app.command()
 def bench(
     suite: Annotated[Suite, typer.Argument(help="What to measure.")] = Suite.seams,
-    scale: Annotated[Scale, typer.Option(help="Sizes of the seams suite.")] = Scale.cpu,
+    scale: Annotated[Scale, typer.Option(help="Sizes of seams and programs.")] = Scale.cpu,
     dtype: Annotated[DType, typer.Option(help="Data type of inputs and weights.")] = DType.float32,
     device: Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads of a step, on the CPU.")] = 1,
@@ -107,11 +109,22 @@ def bench(
     backend: Annotated[
         str, typer.Option(help="The backend to measure against Inductor.")
     ] = "piecewise",
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Which programs to draw.", show_default="a new one")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="How many programs.")] = 50,
+    show: Annotated[
+        str, typer.Option(help="Print the source of this program of --seed; measure nothing.")
+    ] = "",
     output: Annotated[Path | None, typer.Option(help="Write all numbers here, as JSON.")] = None,
 ) -> None:
     """Measure the backend against eager mode and plain Inductor. Exit status 1: a wrong result."""
     from torch_piecewise.bench.settings import Settings
 
+    if show:
+        with _clear_errors():
+            _show_program(show, suite, seed, scale)
+        return
     settings = Settings(
         suite=suite.value,
         scale=scale.value,
@@ -124,10 +137,24 @@ def bench(
         fresh=fresh,
         compile_workers=compile_workers,
         backend=backend,
+        seed=secrets.randbelow(10**6) if seed is None else seed,
+        count=count,
     )
     with _clear_errors():
         failed = _bench(settings, compile_time, output)
     raise typer.Exit(1 if failed else 0)
+
+
+def _show_program(name: str, suite: Suite, seed: int | None, scale: Scale) -> None:
+    from torch_piecewise.bench import programs
+
+    if suite is not Suite.programs or seed is None:
+        raise InputError("--show: write `bench programs --show NAME --seed N`")
+    try:
+        typer.echo(programs.find(name, seed, scale.value).text, nl=False)
+    except KeyError:
+        known = programs.name_of(0)
+        raise InputError(f"--show: no program is called {name!r}; the first is {known}") from None
 
 
 def _bench(settings: Any, compile_time: bool, output: Path | None) -> bool:
@@ -167,7 +194,7 @@ def _check_bench(settings: Any) -> None:
         near = _nearest(settings.backend, backends)
         raise InputError(f"--backend: torch.compile has no backend {settings.backend!r}{near}")
     if not tasks(settings):
-        labels = [task.label for task in tasks(Settings(suite=settings.suite))]
+        labels = [t.label for t in tasks(Settings(suite=settings.suite, count=settings.count))]
         near = _nearest(settings.only, labels)
         raise InputError(f"--only: no name of the {settings.suite} has {settings.only!r}{near}")
 

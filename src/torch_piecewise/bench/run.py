@@ -99,11 +99,14 @@ def _said(error: Exception) -> str:
 def summary(records: Iterable[Record]) -> dict[str, Any]:
     """The few numbers that say how a run went."""
     every = list(records)
-    speeds = {}
+    speeds, slower = {}, []
     for record in every:
         tested = record.variant("piecewise")
         if tested is not None:
-            speeds[Task(record.suite, record.name, record.train).label] = tested.speed
+            label = Task(record.suite, record.name, record.train).label
+            speeds[label] = tested.speed
+            if tested.speed < 1.0 - record.noise:
+                slower.append(label)
     slowest = min(speeds, key=lambda name: speeds[name], default=None)
     return {
         "subjects": len(every),
@@ -112,6 +115,7 @@ def summary(records: Iterable[Record]) -> dict[str, Any]:
         "geometric_mean_speed": geometric_mean(list(speeds.values())) if speeds else None,
         "lowest_speed": speeds[slowest] if slowest else None,
         "slowest": slowest,
+        "slower_than_noise": slower,
         "share_in_ir": share_in_ir([r.plan for r in every if r.plan is not None]),
     }
 

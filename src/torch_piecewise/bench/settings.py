@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-SUITES = ("seams", "models")
+SUITES = ("seams", "models", "programs")
 DTYPES = ("float32", "bfloat16")
 
 
@@ -18,7 +18,8 @@ class Settings:
     """`rounds` is the least count, `seconds` the budget of one subject: rounds go on until then.
 
     `threads` are those of a step; `compile_workers` those that build C++ code, the same number for
-    every variant. `backend` is what is measured against Inductor.
+    every variant. `backend` is what is measured against Inductor. `seed` and `count` are those of
+    the programs suite: which programs are drawn, and how many.
     """
 
     suite: str = "seams"
@@ -33,6 +34,8 @@ class Settings:
     compile_workers: int = os.cpu_count() or 1
     compile_repeats: int = 3
     backend: str = "piecewise"
+    seed: int = 0
+    count: int = 50
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_piecewise.bench import models, workloads
+from torch_piecewise.bench import models, programs, workloads
 from torch_piecewise.bench.seams import Tensors
 from torch_piecewise.bench.settings import Settings, Task
 from torch_piecewise.bench.workloads import Step
@@ -50,6 +50,11 @@ def tasks(settings: Settings) -> tuple[Task, ...]:
     """The subjects of the suite whose label contains `settings.only`."""
     if settings.suite == "seams":
         every = [Task("seams", w.name, w.train) for w in workloads.WORKLOADS]
+    elif settings.suite == "programs":
+        every = [
+            Task("programs", programs.name_of(k), programs.is_trained(k))
+            for k in range(settings.count)
+        ]
     else:
         every = [Task("models", m.name) for m in models.MODELS]
         every += [Task("models", name, train=True) for name in TRAINED]
@@ -58,11 +63,16 @@ def tasks(settings: Settings) -> tuple[Task, ...]:
 
 def prepare(task: Task, settings: Settings) -> Subject:
     """Draws the arguments and weights; nothing is compiled yet."""
-    return _workload(task, settings) if task.suite == "seams" else _model(task, settings)
+    if task.suite == "models":
+        return _model(task, settings)
+    if task.suite == "programs":
+        return _workload(
+            task, programs.workload(task.name, settings.seed, settings.scale), settings
+        )
+    return _workload(task, workloads.find(task.name), settings)
 
 
-def _workload(task: Task, settings: Settings) -> Subject:
-    found = workloads.find(task.name)
+def _workload(task: Task, found: workloads.Workload, settings: Settings) -> Subject:
     args = found.inputs(settings.device, settings.torch_dtype, settings.scale)
     return Subject(
         task,

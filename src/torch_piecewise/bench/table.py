@@ -38,8 +38,9 @@ def wide_console() -> Console:
 
 def table(records: Sequence[Record], settings: Settings) -> Table:
     """One row a subject. Speeds are over plain Inductor; `~` marks one inside the noise."""
-    scale = f"{settings.scale}, " if settings.suite == "seams" else ""
-    title = f"{settings.suite}, {scale}{settings.dtype}, {settings.threads} thread(s)"
+    scale = f"{settings.scale}, " if settings.suite != "models" else ""
+    seed = f" of seed {settings.seed}" if settings.suite == "programs" else ""
+    title = f"{settings.suite}{seed}, {scale}{settings.dtype}, {settings.threads} thread(s)"
     made = _empty(title, COLUMNS, _caption(records))
     for record in records:
         made.add_row(*_row(record))
@@ -129,6 +130,7 @@ def _caption(records: Sequence[Record]) -> str:
     if found["slowest"]:
         said.append(f"geometric mean {found['geometric_mean_speed']:.2f}x")
         said.append(f"lowest {found['lowest_speed']:.2f}x ({found['slowest']})")
+        said.append(f"{len(found['slower_than_noise'])} slower than the noise explains")
     if found["share_in_ir"] is not None:
         said.append(f"{100 * found['share_in_ir']:.1f}% of the nests pass through the loop IR")
     said.append("speeds are over plain Inductor, ~ is inside the A/A noise")

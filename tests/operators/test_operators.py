@@ -1,0 +1,124 @@
+"""torch's operator database behind seams that are all cut: equal to eager mode, gradients too.
+
+The terminal summary says how many operators were compared, and how many of them were really cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from . import database
+from .known import INDUCTORS_OWN, LEFT_OUT, NO_SEAM, OURS, VARIED
+from .sweep import Call, Outcome, calls_of, compare, inductor
+
+TOGETHER = 12  # operators in one graph
+OTHERS = [name for name in database.swept() if name not in VARIED]
+
+# Each compile of C++ reads headers for seconds, whatever is in it.
+slow = pytest.mark.timeout(1800)
+
+
+def groups(names: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(names[k : k + TOGETHER]) for k in range(0, len(names), TOGETHER)]
+
+
+def ends(group: Sequence[str]) -> str:
+    return f"{group[0]}..{group[-1]}"
+
+
+def sweep(names: Sequence[str], record) -> list[Outcome]:
+    """The outcomes of all operators but for what the tables name; what they cover is recorded."""
+    calls = []
+    for name in names:
+        mine = calls_of(name)
+        assert mine, f"{name}: no sample that a seam can be made in; LEFT_OUT is for these"
+        calls += [call for call in mine if call.label not in INDUCTORS_OWN | OURS]
+    outcomes = compare(calls)
+    record("sweep", covered(outcomes))
+    return outcomes
+
+
+def covered(outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """For the terminal summary, as plain values."""
+    right = [o for o in outcomes if not o.problem]
+    return {
+        "operators": sorted({o.call.operator for o in right}),
+        "backward": sorted({o.call.operator for o in right if o.gradients}),
+        "split": sorted({o.call.operator for o in right if o.pieces}),
+        "dtypes": dict(Counter(str(d).removeprefix("torch.") for d in _dtypes(right))),
+        "pieces": sum(o.pieces for o in right),
+        "backward pieces": sum(o.backward_pieces for o in right),
+    }
+
+
+def _dtypes(outcomes: Sequence[Outcome]) -> list[torch.dtype]:
+    return [dtype for _, dtype in {(o.call.operator, o.call.dtype) for o in outcomes}]
+
+
+def problems(outcomes: Sequence[Outcome]) -> str:
+    return "\n".join(f"{o.call.label}: {o.problem}" for o in outcomes if o.problem)
+
+
+def unsplit(outcomes: Sequence[Outcome]) -> set[str]:
+    return {o.call.operator for o in outcomes} - {o.call.operator for o in outcomes if o.pieces}
+
+
+@slow
+@pytest.mark.parametrize("names", groups(VARIED), ids=ends)
+def test_varied_operators(names, record_property):
+    outcomes = sweep(names, record_property)
+    assert not problems(outcomes)
+    assert not unsplit(outcomes)
+
+
+@slow
+@pytest.mark.long
+@pytest.mark.parametrize("names", groups(OTHERS), ids=ends)
+def test_every_other_operator(names, record_property):
+    assert not problems(sweep(names, record_property))
+
+
+def call_named(label: str) -> Call:
+    return next(c for c in calls_of(label.split()[0]) if c.label == label)
+
+
+def kind(problem: str) -> str:
+    """The error's type, or which result differs; the numbers after it may not be the same."""
+    return problem.partition(":")[0]
+
+
+@slow
+@pytest.mark.long
+@pytest.mark.parametrize("label", INDUCTORS_OWN)
+def test_plain_inductor_is_no_better(label):
+    """An expected failure, as long as plain Inductor fails in the same way."""
+    call = call_named(label)
+    (ours,), (theirs,) = compare([call]), compare([call], inductor)
+    assert theirs.problem, "plain Inductor is right: the entry is ours, or belongs away"
+    assert kind(ours.problem) == kind(theirs.problem)
+    pytest.xfail(INDUCTORS_OWN[label])
+
+
+@slow
+@pytest.mark.parametrize(
+    "label",
+    [pytest.param(k, marks=pytest.mark.xfail(strict=True, reason=v)) for k, v in OURS.items()],
+)
+def test_known_fault_of_ours(label):
+    assert not problems(compare([call_named(label)]))
+
+
+def test_the_tables_name_operators_that_exist():
+    assert set(LEFT_OUT) <= set(database.database())
+    assert set(VARIED) <= set(database.swept())
+    assert len(VARIED) == len(set(VARIED)) == 60
+    assert {label.split()[0] for label in INDUCTORS_OWN | OURS} <= set(database.swept())
+    assert len(database.swept()) >= 500
+
+
+def test_what_is_left_out_for_want_of_a_place_has_none():
+    assert not [name for name, why in LEFT_OUT.items() if why == NO_SEAM and calls_of(name)]
