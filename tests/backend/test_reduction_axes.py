@@ -155,6 +155,7 @@ def test_long_sums_stay_precise():
     same_as_plain(fn, x, exact=False)
     for got, exact in zip(compiled(fn, "seams")(x), fn(x.double()), strict=True):
         assert ((got - exact).abs() / exact).max() < 2e-6
+    assert kernel(source(fn, x)).count("cascade_sum_combine") >= 3 + 2, "a part adds one by one"
 
 
 def test_variance_counts_every_element_once():

@@ -184,7 +184,7 @@ ARGMAX_OF_TWO_AXES = """
     body op for i0, reduce r0, r1:
       %0: f64 = load(x, [12*i0 + 4*r0 + r1])
       %1: i64 = to_dtype(%0, i64)
-      %2: i64 = mod(%1, 3)
+      %2: i64 = mod(%1, 5)
       %3: i64 = reduction(i64, i64, 'argmax', %2)
       %4: f64 = to_dtype(%3, f64)
       store_reduction(y, [i0], %4)
