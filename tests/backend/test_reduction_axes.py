@@ -71,10 +71,14 @@ def test_near(kind):
     same_as_plain(over(NEAR[kind], (0, 1)), tensor(B), exact=False)
 
 
-@pytest.mark.parametrize("kind", [*EXACT, *NEAR])
-def test_reduction_axes_are_cut(kind):
-    fn = over({**EXACT, **NEAR}[kind], (1,), ["pad"])
-    assert cut_reductions(fn, tensor(A))
+def test_reduction_axes_are_cut():
+    """Every kind: each has a nest of its own, since each reads another input."""
+    kinds = {**EXACT, **NEAR}
+
+    def fn(*inputs):
+        return [over(kind, (1,), ["pad"])(x) for kind, x in zip(kinds.values(), inputs)]
+
+    assert len(cut_reductions(fn, *(tensor(A) for _ in kinds))) >= len(kinds)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
