@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
+import sympy
 import torch
 from torch._inductor import config as inductor_config
-from torch._inductor import ir, lowering
-from torch._inductor.virtualized import V
+from torch._inductor import ir
+from torch._inductor.virtualized import V, ops
 
 from torch_piecewise.plan.concat import Concat, choose_concat
 
@@ -35,6 +38,7 @@ VIEWS = frozenset(
         aten.select.int,
     }
 )
+VARIANCES = (aten.var.correction, aten.var_mean.correction)
 REDUCTIONS = frozenset(
     {
         aten.sum.dim_IntList,
@@ -53,8 +57,7 @@ REDUCTIONS = frozenset(
         aten.min.default,
         aten.prod.default,
         aten.any.default,
-        aten.var.correction,
-        aten.var_mean.correction,
+        *VARIANCES,
     }
 )
 
@@ -81,7 +84,39 @@ def lower(inputs: Sequence[Any], dim: int = 0) -> Any:
     choice = choose_concat(concat)
     if choice.reason not in mine.notes:  # a graph may be lowered twice
         mine.notes.append(choice.reason)
-    return lowering.pointwise_cat(inputs, dim) if choice.split else None
+    return _computed(inputs, dim) if choice.split else None
+
+
+def _computed(inputs: Sequence[Any], dim: int) -> Any:
+    """The concatenation as a formula of its index: each input's under the mask of its range.
+
+    Inductor's own (`pointwise_cat`) wraps the index of each input, so that it is not expanded: a
+    loop that stays whole would then load its neighbours one by one.
+    """
+    ends = list(accumulate(x.get_size()[dim] for x in inputs))
+    loaders = [x.make_loader() for x in inputs]
+
+    def element(index: Sequence[sympy.Expr]) -> Any:
+        place = ops.index_expr(index[dim], torch.int64)
+        value: Any = None
+        for k in reversed(range(len(inputs))):
+            start = ends[k - 1] if k else sympy.S.Zero
+            before = ops.lt(place, ops.index_expr(ends[k], torch.int64))
+            after = ops.ge(place, ops.index_expr(start, torch.int64))
+            inside = before if k == 0 else after if value is None else ops.and_(after, before)
+            own = [*index[:dim], index[dim] - start, *index[dim + 1 :]]
+            loaded = ops.masked(inside, partial(loaders[k], own), 0.0)
+            value = loaded if value is None else ops.where(inside, loaded, value)
+        return value
+
+    size = list(inputs[0].get_size())
+    size[dim] = ends[-1]
+    return ir.Pointwise.create(
+        device=inputs[0].get_device(),
+        dtype=inputs[0].get_dtype(),
+        inner_fn=element,
+        ranges=size,
+    )
 
 
 def _simple(inputs: Sequence[Any]) -> bool:
@@ -98,11 +133,15 @@ def _simple(inputs: Sequence[Any]) -> bool:
     )
 
 
-def _readers(node: torch.fx.Node) -> Iterator[str]:
+def _readers(node: torch.fx.Node, viewed: bool = False) -> Iterator[str]:
     """What reads a node, looking through views."""
     for user in node.users:
         if user.target in VIEWS:
-            yield from _readers(user)
+            yield from _readers(user, True)
+        elif user.target in VARIANCES and viewed:
+            # Inductor takes mean and variance from one pass where both read the same load; under
+            # masks, which no cut removes where the view spreads the joins over two axes, from two
+            yield f"{user.target} of a view"
         elif user.target in REDUCTIONS:
             yield "reduction"
         elif user.target in COPIES or torch.Tag.pointwise in getattr(user.target, "tags", ()):

@@ -30,6 +30,7 @@ WEIGHTS = {
     "pow": 6.0,
     "access": 0.01,  # a load or store of neighbours, from a cache
     "strided": 0.05,  # of elements a few apart
+    "welford": 0.5,  # mean and variance in one pass
     "scattered": 1.0,  # of elements far apart, or where data says
     "wrap": 0.15,  # a wrap or floor that differs along the innermost axis
     "masked": 0.15,  # a block under a mask that differs along it
@@ -76,12 +77,15 @@ def shown(nanoseconds: float) -> str:
 
 def count(nest: LoopNest, size: Size) -> Counter[str]:
     """How often one run of a nest does each kind of thing in WEIGHTS."""
-    points = math.prod(size(a.size) for a in nest.axes)
-    found: Counter[str] = Counter()
+    sizes = {a.symbol: size(a.size) for a in nest.axes}
+    seen, total = _Seen(), Counter[str]()
     for body in nest.bodies:
-        counter = _Counter(nest.axes[-1].symbol if nest.axes else None, found)
+        axes = (*body.iterate, *body.reduce)
+        counter = _Counter(axes[-1] if axes else None, seen)
         counter.block(body.block)
-    return Counter({kind: points * times for kind, times in found.items()})
+        points = math.prod(sizes[a] for a in axes)
+        total.update({kind: points * times for kind, times in counter.found.items()})
+    return total
 
 
 def traffic(nest: LoopNest, size: Size) -> int:
@@ -103,20 +107,29 @@ def traffic(nest: LoopNest, size: Size) -> int:
 
 
 @dataclass
-class _Counter:
-    """Counts what a body does at one point.
+class _Seen:
+    """Operations of all bodies: `done` names the first of each kind, `same` gives it by number.
 
-    `values` and `symbols` are those that differ between neighbours along the innermost axis; the
-    rest is the same for a whole vector.
+    `values` are those that differ between neighbours along the innermost axis.
+    """
+
+    done: dict[object, int] = field(default_factory=dict)
+    same: dict[int, int] = field(default_factory=dict)
+    values: set[int] = field(default_factory=set)
+    dtypes: dict[int, torch.dtype | None] = field(default_factory=dict)
+
+
+@dataclass
+class _Counter:
+    """Counts what a body does at one point; `symbols` differ along its innermost axis.
+
+    What does not is the same for a whole vector.
     """
 
     inner: sympy.Symbol | None
-    found: Counter[str]
-    values: set[int] = field(default_factory=set)
+    seen: _Seen
+    found: Counter[str] = field(default_factory=Counter)
     symbols: set[sympy.Symbol] = field(default_factory=set)
-    dtypes: dict[int, torch.dtype | None] = field(default_factory=dict)
-    done: dict[object, int] = field(default_factory=dict)  # operations, and which one gives theirs
-    same: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.inner is not None:
@@ -125,7 +138,7 @@ class _Counter:
     def block(self, block: Block) -> None:
         for op in block.ops:
             if not self.repeats(op):
-                self.dtypes[op.id] = op.dtype
+                self.seen.dtypes[op.id] = op.dtype
                 self.op(op)
 
     def repeats(self, op: Op) -> bool:
@@ -133,14 +146,14 @@ class _Counter:
         if op.name == "masked" or OPS[op.name].side_effect:
             return False
         key = (op.name, repr(self.canonical((op.args, op.kwargs))))
-        first = self.done.setdefault(key, op.id)
-        self.same[op.id] = first
+        first = self.seen.done.setdefault(key, op.id)
+        self.seen.same[op.id] = first
         return first != op.id
 
     def canonical(self, arg: object) -> object:
         if isinstance(arg, tuple):
             return tuple(self.canonical(a) for a in arg)
-        return self.same.get(arg.id, arg.id) if isinstance(arg, Ref) else arg
+        return self.seen.same.get(arg.id, arg.id) if isinstance(arg, Ref) else arg
 
     def op(self, op: Op) -> None:
         if op.name == "masked":
@@ -148,7 +161,7 @@ class _Counter:
             return
         varies = any(self.varies(a) for a in operands(op))
         if varies:
-            self.values.add(op.id)
+            self.seen.values.add(op.id)
             if op.name == "indirect_indexing":
                 assert isinstance(op.args[0], sympy.Symbol)
                 self.symbols.add(op.args[0])
@@ -161,17 +174,17 @@ class _Counter:
     def masked(self, op: Op) -> None:
         mask, inner = op.args[0], op.args[1]
         assert isinstance(inner, Block)
-        outside = dict(self.done)
+        outside = dict(self.seen.done)
         self.block(inner)
-        self.done = outside
+        self.seen.done = outside
         varies = self.varies(mask)
         self.found["masked" if varies else "jump"] += 1
-        if varies or any(o.id in self.values for o in walk(inner)):
-            self.values.add(op.id)
+        if varies or any(o.id in self.seen.values for o in walk(inner)):
+            self.seen.values.add(op.id)
 
     def varies(self, arg: object) -> bool:
         if isinstance(arg, Ref):
-            return self.same.get(arg.id, arg.id) in self.values
+            return self.seen.same.get(arg.id, arg.id) in self.seen.values
         return isinstance(arg, sympy.Expr) and not self.symbols.isdisjoint(arg.free_symbols)
 
     def kind(self, op: Op, varies: bool) -> str:
@@ -182,6 +195,8 @@ class _Counter:
             return function or op.name  # computed again for every vector, one element or many
         if not varies:
             return "uniform"
+        if op.name == "reduction" and op.args[2] in ("welford_reduce", "welford_combine"):
+            return "welford"
         if op.name in MEMORY:
             return self.access(op)
         if op.dtype is torch.int64 or any(self.of_index(a) for a in operands(op)):
@@ -189,7 +204,10 @@ class _Counter:
         return function or "arithmetic"
 
     def of_index(self, arg: object) -> bool:
-        return isinstance(arg, Ref) and self.dtypes[self.same.get(arg.id, arg.id)] is torch.int64
+        return (
+            isinstance(arg, Ref)
+            and self.seen.dtypes[self.seen.same.get(arg.id, arg.id)] is torch.int64
+        )
 
     def access(self, op: Op) -> str:
         """How neighbours along the innermost axis lie in memory."""
