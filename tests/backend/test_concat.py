@@ -58,8 +58,17 @@ def stacked(a, b, c):
     return torch.stack((a, a.cos(), a * c), 2).mean(2)
 
 
+def normalised(a, b, c):
+    return F.layer_norm(torch.cat((a, b, c), 1), (58,))
+
+
+def variance_of_a_view(a, b, c):
+    return F.group_norm(torch.cat((a, b, c), 1)[:, :56], 4)
+
+
 COMPUTED = [
     activation,
+    normalised,
     two_readers,
     through_views,
     softmax_over_joins,
@@ -67,7 +76,7 @@ COMPUTED = [
     with_empty,
     stacked,
 ]
-STORED = [stored, multiplied, many, mixed_dtypes]
+STORED = [stored, multiplied, many, mixed_dtypes, variance_of_a_view]
 
 
 def inputs(dtype=torch.float32):
