@@ -72,6 +72,11 @@ def test_cuts_that_only_pay_together_are_kept() -> None:
     assert len(cutting(BLOCKS).pieces) == 4
 
 
+def test_a_condition_that_stands_in_every_vector_is_a_jump() -> None:
+    """Blocks of a multiple of a vector's length: the compiler jumps around the work itself."""
+    assert not cutting(BLOCKS.replace("1000", "1024").replace("2000", "2048")).pieces
+
+
 def test_neighbours_that_do_the_same_are_joined() -> None:
     thirds = BLOCKS.replace("1000]", "500]")
     pieces = cutting(thirds).pieces

@@ -11,15 +11,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import sympy
 
 from torch_piecewise.loops.idle import adds_nothing
-from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.loops.ir import Axis, Box, LoopNest
 from torch_piecewise.loops.split import Cuts, boxes, restrict
 
-from .cost import Size, cost, shown
+from .cost import Size, cost, inside, shown, starts
 from .plan import Reason
 
 LEAST_GAIN = 1.05  # estimated speed-up below which a nest stays whole
@@ -66,9 +66,19 @@ class Pricing:
     def price(self) -> Callable[[Box], float]:
         def price(box: Box) -> float:
             piece = self.restricted(box)
-            return 0.0 if adds_nothing(piece) else cost(piece, self.size)
+            return self.inside(box) + (0.0 if adds_nothing(piece) else starts(piece, self.size))
 
         return lru_cache(maxsize=None)(price)
+
+    @cached_property
+    def inside(self) -> Callable[[Box], float]:
+        """The price without what starting loops takes."""
+
+        def inside_of(box: Box) -> float:
+            piece = self.restricted(box)
+            return 0.0 if adds_nothing(piece) else inside(piece, self.size)
+
+        return lru_cache(maxsize=None)(inside_of)
 
 
 def choose(
@@ -78,6 +88,9 @@ def choose(
     pricing = Pricing(nest, size)
     kept = cuts
     if split == "auto":
+        hoped = judge(split, nest.name, cost(nest, size), at_best(cuts, pricing), _count(cuts))
+        if not hoped.split:
+            return Cutting((), hoped.reason)
         kept = worthwhile(cuts, pricing)
         if not kept:
             text = f"none of its {sum(map(len, cuts.values()))} cuts saves enough"
@@ -115,6 +128,28 @@ def judge(split: str, where: str, whole: float, cut: float, count: int) -> Choic
 def loop_cost(threads: int) -> float:
     """What one more loop costs, however short."""
     return START if threads == 1 else START_THREADS
+
+
+def at_best(cuts: Cuts, pricing: Pricing) -> float:
+    """A time that no choice of the cuts is under: all of them, with loops that start for nothing.
+
+    Most nests are done with here, before every cut is weighed.
+    """
+    nest, size = pricing.nest, pricing.size
+    if _count(cuts) <= MOST_PRICED:
+        return sum(map(pricing.inside, boxes(nest, cuts))) + starts(nest, size)
+    largest = [max(pairwise(_ends(nest, cuts, a)), key=_length(size)) for a in nest.axes]
+    box = Box(tuple(a.symbol for a in nest.axes), tuple(largest))
+    share = math.prod(size(a.size) / max(_length(size)(r), 1) for a, r in zip(nest.axes, largest))
+    return pricing.inside(box) * share
+
+
+def _ends(nest: LoopNest, cuts: Cuts, axis: Axis) -> tuple[sympy.Expr, ...]:
+    return (sympy.S.Zero, *cuts.get(axis.symbol, ()), axis.size)
+
+
+def _length(size: Size) -> Callable[[tuple[sympy.Expr, sympy.Expr]], int]:
+    return lambda ends: size(ends[1] - ends[0])
 
 
 def worthwhile(cuts: Cuts, pricing: Pricing) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:

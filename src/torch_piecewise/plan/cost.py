@@ -61,10 +61,18 @@ Size = Callable[[sympy.Expr], int]  # a likely value of a size
 
 def cost(nest: LoopNest, size: Size) -> float:
     """Nanoseconds of one run in one thread; `size` says what is not known when compiling."""
-    points = math.prod(size(a.size) for a in nest.axes)
-    rows = points / max(size(nest.axes[-1].size), 1) if nest.axes else 1.0
+    return inside(nest, size) + starts(nest, size)
+
+
+def inside(nest: LoopNest, size: Size) -> float:
+    """The part of `cost` that computing and moving memory takes."""
     work = sum(WEIGHTS[kind] * times for kind, times in count(nest, size).items())
-    return work + BYTE * traffic(nest, size) + ROW * rows
+    return work + BYTE * traffic(nest, size)
+
+
+def starts(nest: LoopNest, size: Size) -> float:
+    """The part of `cost` that starting the innermost loop takes, again and again."""
+    return ROW * math.prod(size(a.size) for a in nest.axes[:-1])
 
 
 def shown(nanoseconds: float) -> str:
@@ -130,16 +138,49 @@ class _Counter:
     seen: _Seen
     found: Counter[str] = field(default_factory=Counter)
     symbols: set[sympy.Symbol] = field(default_factory=set)
+    skipped: set[int] = field(default_factory=set)  # see `behind_jumps`
 
     def __post_init__(self) -> None:
         if self.inner is not None:
             self.symbols.add(self.inner)
 
     def block(self, block: Block) -> None:
+        self.skipped |= self.behind_jumps(block)
         for op in block.ops:
             if not self.repeats(op):
                 self.seen.dtypes[op.id] = op.dtype
                 self.op(op)
+
+    def behind_jumps(self, block: Block) -> set[int]:
+        """Operations whose value only a `where` takes, by a condition that changes between vectors.
+
+        The compiler jumps around them, so that cutting there saves no work.
+        """
+        conditions: set[int] = set()
+        users: dict[int, list[tuple[Op, int]]] = {}
+        for op in block.ops:
+            refs = [(k, a.id) for k, a in enumerate(op.args) if isinstance(a, Ref)]
+            for k, ref in refs:
+                users.setdefault(ref, []).append((op, k))
+            stepped = any(self.stands_in_vectors(e) for e in _indices(op))
+            if stepped or (op.name != "where" and any(ref in conditions for _, ref in refs)):
+                conditions.add(op.id)
+        skipped: set[int] = set()
+        for op in reversed(block.ops):
+            chosen = (
+                user.id in skipped
+                or (user.name == "where" and k > 0 and _id(user.args[0]) in conditions)
+                for user, k in users.get(op.id, ())
+            )
+            if op.id in users and all(chosen):
+                skipped.add(op.id)
+        return skipped
+
+    def stands_in_vectors(self, expr: sympy.Expr) -> bool:
+        """Whether an index changes along the innermost axis, but never inside a vector."""
+        floors = [f for f in expr.atoms(FloorDiv) if self.moves(f)]
+        rest = expr.xreplace(dict.fromkeys(floors, sympy.S.Zero))
+        return bool(floors) and not self.moves(rest) and not any(map(self.breaks, floors))
 
     def repeats(self, op: Op) -> bool:
         """Whether the generated code has this operation's value already."""
@@ -166,7 +207,7 @@ class _Counter:
                 assert isinstance(op.args[0], sympy.Symbol)
                 self.symbols.add(op.args[0])
         kind = self.kind(op, varies)
-        if kind:
+        if kind and op.id not in self.skipped:
             self.found[kind] += 1
         for step in (s for index in _indices(op) for s in index.atoms(*STEPS)):
             self.found["wrap" if self.breaks(step) else "uniform"] += 1
@@ -185,7 +226,11 @@ class _Counter:
     def varies(self, arg: object) -> bool:
         if isinstance(arg, Ref):
             return self.seen.same.get(arg.id, arg.id) in self.seen.values
-        return isinstance(arg, sympy.Expr) and not self.symbols.isdisjoint(arg.free_symbols)
+        return isinstance(arg, sympy.Expr) and self.moves(arg) and not self.stands_in_vectors(arg)
+
+    def moves(self, expr: sympy.Expr) -> bool:
+        """Whether an index changes along the innermost axis at all."""
+        return not self.symbols.isdisjoint(expr.free_symbols)
 
     def kind(self, op: Op, varies: bool) -> str:
         if op.name in FREE:
@@ -215,7 +260,7 @@ class _Counter:
         assert isinstance(index, sympy.Expr)
         if any(s != self.inner and self.varies(s) for s in index.free_symbols):
             return "scattered"
-        plain = index.xreplace({s: _unwrapped(s) for s in index.atoms(*STEPS) if self.varies(s)})
+        plain = index.xreplace({s: _unwrapped(s) for s in index.atoms(*STEPS) if self.moves(s)})
         stride = sympy.expand(plain).coeff(self.inner, 1)
         if stride == 1:
             return "access"
@@ -223,7 +268,7 @@ class _Counter:
 
     def breaks(self, step: sympy.Expr) -> bool:
         """Whether a wrap or floor may fall inside a vector."""
-        if not self.varies(step):
+        if not self.moves(step):
             return False
         base, number = step.args[0], step.args[-1]
         rest = sympy.expand(base - self.inner)
@@ -241,3 +286,7 @@ def _unwrapped(step: sympy.Expr) -> sympy.Expr:
 
 def _indices(op: Op) -> Iterator[sympy.Expr]:
     return (a for a in operands(op) if isinstance(a, sympy.Expr))
+
+
+def _id(arg: object) -> int | None:
+    return arg.id if isinstance(arg, Ref) else None
