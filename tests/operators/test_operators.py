@@ -60,7 +60,14 @@ def _dtypes(outcomes: Sequence[Outcome]) -> list[torch.dtype]:
 
 
 def problems(outcomes: Sequence[Outcome]) -> str:
-    return "\n".join(f"{o.call.label}: {o.problem}" for o in outcomes if o.problem)
+    """A line for each thing that is wrong, and what plain Inductor makes of the same."""
+    lines = []
+    for outcome in outcomes:
+        if outcome.problem:
+            (plain,) = compare([outcome.call], inductor)
+            verdict = plain.problem or "equals eager mode"
+            lines.append(f"{outcome.call.label}: {outcome.problem}; plain Inductor: {verdict}")
+    return "\n".join(lines)
 
 
 def unsplit(outcomes: Sequence[Outcome]) -> set[str]:
