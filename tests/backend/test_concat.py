@@ -63,7 +63,7 @@ def normalised(a, b, c):
 
 
 def variance_of_a_view(a, b, c):
-    return F.group_norm(torch.cat((a, b, c), 1)[:, :56], 4)
+    return F.group_norm(torch.cat((a, b[:, :16]), 1), 4)
 
 
 COMPUTED = [

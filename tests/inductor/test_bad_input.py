@@ -92,10 +92,10 @@ def test_an_operation_that_the_ir_lacks_leaves_the_nest_whole_with_a_reason(monk
 
 
 def many_seams(x: torch.Tensor) -> torch.Tensor:
-    place = torch.arange(x.shape[0])
+    place, total = torch.arange(x.shape[0]), x
     for limit in range(5, 45, 2):
-        x = torch.where(place < limit, x + limit, x)
-    return x
+        total = total + torch.where(place < limit, x + limit, x)
+    return total
 
 
 def test_too_many_seams_are_joined_or_left_with_a_reason() -> None:
