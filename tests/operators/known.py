@@ -74,7 +74,7 @@ VARIED = tuple(
     floor_divide fmod gather ge heaviside index_select isnan lerp lgamma log1p logaddexp logical_and
     masked_fill maximum mul nan_to_num nextafter nn.functional.gelu nn.functional.hardswish
     nn.functional.interpolate.nearest nn.functional.pad.reflect nn.functional.pixel_shuffle
-    nn.functional.softplus frac pow remainder repeat roll round rsqrt select_scatter
+    nn.functional.softplus frac pow remainder fliplr roll round rsqrt select_scatter
     sigmoid sign sin sinc slice_scatter stack sub tanh tile transpose tril unfold where xlogy amax
     argmax
     """.split()
