@@ -77,7 +77,7 @@ def _can_share(row: Sequence[Loops], depth: int, threads: int) -> bool:
             return False
         if any(loop.steps != 1 or loop.is_reduction for loop in loops[:depth]):
             return False
-    rows = math.prod(size_hint(loop.size) for loop in row[0].kernel.loop_nest.loops[:depth])
+    rows = math.prod(size_hint(stop - start) for start, stop in row[0].box.ranges[:depth])
     return threads == 1 or rows >= ROWS_PER_THREAD * threads
 
 
