@@ -14,15 +14,18 @@ from torch._inductor.codegen.cpp import CppScheduling, KernelGroup, OuterLoopFus
 from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
 
-from torch_piecewise.loops.ir import Box
+from torch_piecewise.loops.ir import Box, LoopNest
 from torch_piecewise.plan.plan import Reason
 
 from . import facts, scope
 from .adapter import to_body
 from .functions import FunctionKernelGroup
-from .planning import Cut, cut_nest, uncut
+from .outer import Heard, is_shared, shared_kernels
+from .planning import Cut, cut_nest, decide, read_nest
+from .shared import Member, SharedCut, cut_shared, whole
+from .tiling import tiled_as
 
-_OUTER = Reason("outer-fused", "", "it shares its outer loop with other nests; left to Inductor")
+_UNSHARED = Reason("outer-tiling", "", "its pieces can't share the outer loop as the whole does")
 
 
 class PiecewiseScheduling(CppScheduling):
@@ -34,8 +37,7 @@ class PiecewiseScheduling(CppScheduling):
             super().codegen_node(node)
             return
         if isinstance(node, OuterLoopFusedSchedulerNode):
-            mine.nests.extend(uncut(inner.get_nodes(), _OUTER) for inner in node.get_outer_nodes())
-            super().codegen_node(node)
+            self._codegen_shared(node, mine)
             return
         # Inductor may split a loop of its own first; doing so twice changes nothing
         nodes = self.try_loop_split(node.get_nodes())
@@ -44,7 +46,7 @@ class PiecewiseScheduling(CppScheduling):
         if not (cut.pieces and mine.apply):
             super().codegen_node(node)
             return
-        self._codegen_pieces(nodes, cut)
+        self._codegen_pieces(self.kernel_group, nodes, cut)
         if self._get_scheduled_num_args() > CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM:
             self._set_flush_status(True)
 
@@ -53,26 +55,92 @@ class PiecewiseScheduling(CppScheduling):
         functions = mine is not None and mine.config.piece_functions
         self.kernel_group = FunctionKernelGroup() if functions else KernelGroup()
 
-    def _codegen_pieces(self, nodes: list[SchedulerNode], cut: Cut) -> None:
-        bodies = [[to_body(piece, body) for body in piece.bodies] for _, piece in cut.pieces]
-        group = self.kernel_group
-        for number, ((box, _), limited) in enumerate(zip(cut.pieces, bodies, strict=True)):
+    def _codegen_pieces(
+        self, group: Any, nodes: list[SchedulerNode], cut: Cut, decided: bool = False
+    ) -> None:
+        """Write the pieces of a nest. `decided`: which buffers are written in place is settled."""
+        for number, (box, piece) in enumerate(cut.pieces):
             # the first piece decides which buffers are written in place; the others follow it
-            with _limited_to(nodes, limited, inplace=number == 0):
-                kernel = self.kernel_proxy_cls(group)
-                kernel.codegen_nodes(nodes)
-            comment = _comment(number, len(bodies), box)
-            scheduled = nodes if number == 0 else []
-            if isinstance(group, FunctionKernelGroup):
-                name = f"piecewise_{cut.plan.pieces[number].name}"
-                group.finalize_piece(kernel, scheduled, name, comment)
+            inplace = number == 0 and not decided
+            kernel = self._kernel(group, nodes, piece, self.kernel_proxy_cls, inplace)
+            comment = _comment(number, len(cut.pieces), box)
+            name = cut.plan.pieces[number].name
+            _write(group, kernel, nodes if number == 0 else [], name, comment)
+
+    def _kernel(
+        self, group: Any, nodes: Sequence[SchedulerNode], piece: LoopNest, make: Any, inplace: bool
+    ) -> Any:
+        """The loops of some nodes limited to one piece: `make(group)` with code in it."""
+        bodies = [to_body(piece, body) for body in piece.bodies]
+        with _limited_to(nodes, bodies, inplace):
+            kernel = make(group)
+            kernel.codegen_nodes(nodes)
+        return kernel
+
+    def _codegen_shared(self, node: OuterLoopFusedSchedulerNode, mine: scope.Scope) -> None:
+        """Generate nests with shared outer loops; Inductor says whether the loops are shared."""
+        members = [Member(n.get_nodes(), read_nest(n.get_nodes())) for n in node.get_outer_nodes()]
+        cut = cut_shared(members, node.outer_loop_fusion_depth, mine.config)
+        group = self.kernel_group
+
+        def heard(kernel: Any, nodes: list[SchedulerNode]) -> None:
+            if is_shared(kernel):
+                kernels = self._shared_kernels(group, node, members, cut) if mine.apply else []
+                if kernels is None:
+                    mine.nests.extend(whole(members, _UNSHARED).plans)
+                else:
+                    mine.nests.extend(cut.plans)
+                if not kernels:
+                    group.finalize_kernel(kernel, nodes)
+                for number, one in enumerate(kernels or []):
+                    comment = _comment(number, len(cut.boxes), cut.boxes[number].box)
+                    name = f"{members[0].nodes[0].get_name()}_outer_{number}"
+                    _write(group, one, nodes if number == 0 else [], name, comment)
+                return
+            # the nests one by one
+            nest = next(m.nest for m in members if m.nodes[0] is nodes[0])
+            alone = decide(nest, nodes, mine.config)
+            mine.nests.append(alone.plan)
+            if alone.pieces and mine.apply:
+                self._codegen_pieces(group, nodes, alone, decided=True)
             else:
-                group.loops_code.writeline(comment)
-                group.finalize_kernel(kernel, scheduled)
+                group.finalize_kernel(kernel, nodes)
+
+        self.kernel_group = Heard(group, heard)
+        try:
+            super().codegen_node(node)
+        finally:
+            self.kernel_group = group
+
+    def _shared_kernels(
+        self,
+        group: Any,
+        node: OuterLoopFusedSchedulerNode,
+        members: Sequence[Member],
+        cut: SharedCut,
+    ) -> list[Any] | None:
+        whole_bodies = {n: n._body for m in members for n in m.nodes}
+
+        def make(nodes: Sequence[SchedulerNode], piece: LoopNest, as_whole: bool) -> Any:
+            cls = self.kernel_proxy_cls
+            if as_whole:
+                cls = tiled_as(cls, [whole_bodies[n] for n in nodes])
+            return self._kernel(group, nodes, piece, cls, inplace=False)
+
+        return shared_kernels(node, members, cut.boxes, make)
 
     def flush(self) -> None:
         super().flush()  # type: ignore[no-untyped-call]
         facts.write()
+
+
+def _write(group: Any, kernel: Any, nodes: list[SchedulerNode], name: str, comment: str) -> None:
+    """Add the loops of a piece to a kernel; `nodes` are those that they are the first loops of."""
+    if isinstance(group, FunctionKernelGroup):
+        group.finalize_piece(kernel, nodes, f"piecewise_{name}", comment)
+    else:
+        group.loops_code.writeline(comment)
+        group.finalize_kernel(kernel, nodes)
 
 
 def _comment(number: int, count: int, box: Box) -> str:

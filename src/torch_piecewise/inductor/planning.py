@@ -32,58 +32,63 @@ class Cut:
 
 def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
     """Find the seams of the nest that `nodes` make and decide about its pieces."""
-    nest = _read(nodes)
+    return decide(read_nest(nodes), nodes, config)
+
+
+def decide(nest: LoopNest | NotInIR, nodes: Sequence[SchedulerNode], config: Config) -> Cut:
+    """`cut_nest` for a nest that has been read already."""
     if isinstance(nest, NotInIR):
-        return Cut(_opaque(nodes, Reason(nest.code, nodes[0].get_name(), str(nest))))
+        return Cut(opaque_plan(nodes, Reason(nest.code, nodes[0].get_name(), str(nest))))
     search = seams.find(nest)
     notes = tuple(Reason(n.code, nest.name, n.text) for n in search.notes)
     found = tuple(Seam(str(s.axis), str(s.position), s.cause) for s in search.seams)
 
     def plan(pieces: Sequence[Box], reason: Reason) -> NestPlan:
-        return _plan(nest, nodes, pieces, reason, found, notes)
+        return nest_plan(nest, nodes, pieces, reason, found, notes)
 
-    everything = _everything(nest)
+    whole = whole_box(nest)
 
     if not search.cuts:
         code, why = ("left", notes[0].text) if notes else ("no-seams", "no seam on its axes")
-        return Cut(plan([everything], Reason(code, nest.name, why)))
+        return Cut(plan([whole], Reason(code, nest.name, why)))
     if config.split == "off":
-        return Cut(plan([everything], Reason("off", nest.name, "splitting is off")))
+        return Cut(plan([whole], Reason("off", nest.name, "splitting is off")))
     cuts, note = under_cap(nest, search.cuts, config.max_pieces, size_hint)
     if note:
         notes = (*notes, note)
     if not cuts:
-        return Cut(plan([everything], note or Reason("no-seams", nest.name, "")))
+        return Cut(plan([whole], note or Reason("no-seams", nest.name, "")))
     cut = tuple((box, restrict(nest, box)) for box in boxes(nest, cuts))
     pieces = [piece for _, piece in cut]
-    choice = choose(config.split, nest, pieces, _points, torch.get_num_threads())
+    choice = choose(config.split, nest, pieces, points, torch.get_num_threads())
     if not choice.split:
-        return Cut(plan([everything], choice.reason))
+        return Cut(plan([whole], choice.reason))
     return Cut(plan([box for box, _ in cut], choice.reason), cut)
 
 
-def uncut(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
-    """The plan of a nest that Inductor generates in a way of its own, for a reason given."""
-    nest = _read(nodes)
+def uncut(
+    nest: LoopNest | NotInIR, nodes: Sequence[SchedulerNode], reason: Reason
+) -> NestPlan:
+    """The plan of a nest that stays whole, for a reason given."""
     reason = replace(reason, where=nodes[0].get_name())
     if isinstance(nest, NotInIR):
-        return _opaque(nodes, replace(reason, text=f"{reason.text}; {nest}"))
-    return _plan(nest, nodes, [_everything(nest)], reason, (), ())
+        return opaque_plan(nodes, replace(reason, text=f"{reason.text}; {nest}"))
+    return nest_plan(nest, nodes, [whole_box(nest)], reason, (), ())
 
 
-def _read(nodes: Sequence[SchedulerNode]) -> LoopNest | NotInIR:
+def read_nest(nodes: Sequence[SchedulerNode]) -> LoopNest | NotInIR:
     try:
         return to_nest(nodes)
     except NotInIR as why:
         return why
 
 
-def _everything(nest: LoopNest) -> Box:
+def whole_box(nest: LoopNest) -> Box:
     axes = nest.axes
     return Box(tuple(a.symbol for a in axes), tuple((sympy.S.Zero, a.size) for a in axes))
 
 
-def _plan(
+def nest_plan(
     nest: LoopNest,
     nodes: Sequence[SchedulerNode],
     pieces: Sequence[Box],
@@ -103,7 +108,7 @@ def _plan(
     )
 
 
-def _opaque(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
+def opaque_plan(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
     """The plan of a nest that the loop IR can't express."""
     _, (iterate, reduce) = nodes[0].group
     axes = (
@@ -123,7 +128,7 @@ def _piece(nest: LoopNest, number: int, box: Box) -> Piece:
     )
 
 
-def _points(nest: LoopNest) -> float:
+def points(nest: LoopNest) -> float:
     return float(math.prod(size_hint(a.size) for a in nest.axes))
 
 

@@ -6,6 +6,7 @@ the axis it depends on. What can't be solved or ordered is left with a note.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import sympy
@@ -13,7 +14,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, ModularIndexin
 
 from .bounds import Bounds, Watch
 from .fold import fold
-from .ir import LoopNest, operands, walk
+from .ir import Axis, LoopNest, operands, walk
 from .split import boxes, move
 
 MOST_WRAPS = 8  # more wraps than this along one axis are a period, not a boundary
@@ -50,6 +51,7 @@ class SeamSearch(Watch):
     seams: list[SeamAt] = field(default_factory=list)
     cuts: dict[sympy.Symbol, tuple[sympy.Expr, ...]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+    fixed: set[sympy.Symbol] = field(default_factory=set)  # axes that no box may move
     waiting: set[sympy.Symbol] = field(default_factory=set)  # axes with a condition on a wrap
     _asked: set[tuple[str, sympy.Basic, sympy.Basic]] = field(default_factory=set)
 
@@ -230,10 +232,28 @@ def _leave_negative_wraps(search: SeamSearch) -> None:
         if isinstance(arg, sympy.Expr)
     }
     for wrap in {w for expr in exprs for w in expr.atoms(ModularIndexing, Mod)}:
-        for axis in search.cuts.keys() & wrap.free_symbols:
-            if search.bounds.negative(wrap.args[0]) is not False:
-                del search.cuts[axis]
-                search._note("negative-wrap", f"{wrap}: its left side may be negative")
+        if search.bounds.negative(wrap.args[0]) is False:
+            continue
+        own = {a.symbol for a in search.nest.axes} & wrap.free_symbols
+        search.fixed |= own
+        for axis in own & search.cuts.keys():
+            del search.cuts[axis]
+            search._note("negative-wrap", f"{wrap}: its left side may be negative")
+
+
+def together(axes: Sequence[Axis], searches: Sequence[SeamSearch]) -> SeamSearch:
+    """The seams that several nests have on the loops they share: `axes`, the first of each."""
+    symbols = {s.symbol: s for search in searches for s in search.nest.symbols}
+    shared = LoopNest(searches[0].nest.name, tuple(axes), (), (), tuple(symbols.values()))
+    joint = SeamSearch(shared, Bounds.of(shared.axes, shared.symbols))
+    own = {a.symbol for a in axes}
+    joint.fixed = {s for search in searches for s in search.fixed & own}
+    for search in searches:
+        for seam in search.seams:
+            # a position that the nest itself gave up has a note there
+            if seam.axis in own - joint.fixed and seam.position in search.cuts.get(seam.axis, ()):
+                joint._cut(seam.axis, seam.position, seam.cause)
+    return joint
 
 
 def _look_inside(nest: LoopNest, search: SeamSearch, axis: sympy.Symbol) -> None:

@@ -27,6 +27,7 @@ LEAST_GAIN = 1.08  # estimated speed-up below which a nest stays whole
 LEAST_SAVING = 100_000.0  # below this no one sees the difference, and more code costs compile time
 PIECE_COST = 2_000.0  # starting one more loop
 BARRIER_COST = 20_000.0  # and waiting for the other threads at its end
+INNER_COST = 20.0  # starting one more loop inside another, each time
 
 # Weights relative to one vectorised arithmetic operation per element.
 _HEAVY = frozenset(
@@ -53,20 +54,29 @@ def choose(
     threads: int,
 ) -> Choice:
     """Weigh the pieces of a nest against the whole. `points` estimates a nest's loop iterations."""
-    fixed = PIECE_COST if threads == 1 else PIECE_COST + BARRIER_COST
     whole = work(nest) * points(nest)
-    cut = sum(work(p) * points(p) + fixed for p in pieces)
+    cut = sum(work(p) * points(p) for p in pieces) + len(pieces) * loop_cost(threads)
+    return judge(split, nest.name, whole, cut, len(pieces))
+
+
+def judge(split: str, where: str, whole: float, cut: float, count: int) -> Choice:
+    """Weigh the estimated work of `count` pieces, `cut`, against that of the whole."""
     gain = whole / max(cut, 1.0)
-    text = f"estimated work {whole:.3g} whole, {cut:.3g} in {len(pieces)} pieces: gain {gain:.2f}"
+    text = f"estimated work {whole:.3g} whole, {cut:.3g} in {count} pieces: gain {gain:.2f}"
     if split == "seams":
-        return Choice(True, Reason("seams", nest.name, text))
+        return Choice(True, Reason("seams", where, text))
     hint = 'split="seams" cuts it all the same'
     if gain < LEAST_GAIN:
-        return Choice(False, Reason("no-gain", nest.name, f"{text}, under {LEAST_GAIN}", hint))
+        return Choice(False, Reason("no-gain", where, f"{text}, under {LEAST_GAIN}", hint))
     if whole - cut < LEAST_SAVING:
         text += f", which saves less than {LEAST_SAVING:.0e}"
-        return Choice(False, Reason("small", nest.name, text, hint))
-    return Choice(True, Reason("gain", nest.name, text))
+        return Choice(False, Reason("small", where, text, hint))
+    return Choice(True, Reason("gain", where, text))
+
+
+def loop_cost(threads: int) -> float:
+    """What one more loop costs, however short."""
+    return PIECE_COST if threads == 1 else PIECE_COST + BARRIER_COST
 
 
 def under_cap(
