@@ -10,7 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch._inductor.codegen.cpp import CppScheduling, KernelGroup, OuterLoopFusedSchedulerNode
+from torch._inductor.codegen.cpp import (
+    CppKernelProxy,
+    CppScheduling,
+    KernelGroup,
+    OuterLoopFusedSchedulerNode,
+)
 from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
 
@@ -23,7 +28,7 @@ from .functions import FunctionKernelGroup
 from .outer import Heard, is_shared, shared_kernels
 from .planning import Cut, cut_nest, decide, read_nest
 from .shared import Member, SharedCut, cut_shared, whole
-from .tiling import tiled_as
+from .tiling import PieceKernel
 
 _UNSHARED = Reason("outer-tiling", "", "its pieces can't share the outer loop as the whole does")
 
@@ -62,20 +67,10 @@ class PiecewiseScheduling(CppScheduling):
         for number, (box, piece) in enumerate(cut.pieces):
             # the first piece decides which buffers are written in place; the others follow it
             inplace = number == 0 and not decided
-            kernel = self._kernel(group, nodes, piece, self.kernel_proxy_cls, inplace)
+            kernel = _kernel(PieceKernel(group), nodes, piece, inplace)
             comment = _comment(number, len(cut.pieces), box)
             name = cut.plan.pieces[number].name
             _write(group, kernel, nodes if number == 0 else [], name, comment)
-
-    def _kernel(
-        self, group: Any, nodes: Sequence[SchedulerNode], piece: LoopNest, make: Any, inplace: bool
-    ) -> Any:
-        """The loops of some nodes limited to one piece: `make(group)` with code in it."""
-        bodies = [to_body(piece, body) for body in piece.bodies]
-        with _limited_to(nodes, bodies, inplace):
-            kernel = make(group)
-            kernel.codegen_nodes(nodes)
-        return kernel
 
     def _codegen_shared(self, node: OuterLoopFusedSchedulerNode, mine: scope.Scope) -> None:
         """Generate nests with shared outer loops; Inductor says whether the loops are shared."""
@@ -122,16 +117,26 @@ class PiecewiseScheduling(CppScheduling):
         whole_bodies = {n: n._body for m in members for n in m.nodes}
 
         def make(nodes: Sequence[SchedulerNode], piece: LoopNest, as_whole: bool) -> Any:
-            cls = self.kernel_proxy_cls
+            kernel = PieceKernel(group)
             if as_whole:
-                cls = tiled_as(cls, [whole_bodies[n] for n in nodes])
-            return self._kernel(group, nodes, piece, cls, inplace=False)
+                kernel.chosen_from = [whole_bodies[n] for n in nodes]
+            return _kernel(kernel, nodes, piece, inplace=False)
 
         return shared_kernels(node, members, cut.boxes, make)
 
     def flush(self) -> None:
         super().flush()  # type: ignore[no-untyped-call]
         facts.write()
+
+
+def _kernel(
+    kernel: CppKernelProxy, nodes: Sequence[SchedulerNode], piece: LoopNest, inplace: bool
+) -> CppKernelProxy:
+    """Generate into a kernel the loops of some nodes, limited to one piece."""
+    bodies = [to_body(piece, body) for body in piece.bodies]
+    with _limited_to(nodes, bodies, inplace):
+        kernel.codegen_nodes(list(nodes))
+    return kernel
 
 
 def _write(group: Any, kernel: Any, nodes: list[SchedulerNode], name: str, comment: str) -> None:
