@@ -13,6 +13,7 @@ import sympy
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, ModularIndexing, PythonMod, Where
 
 from .bounds import Bounds, Watch
+from .digits import leading_axis, without_single
 from .fold import fold
 from .ir import Axis, LoopNest, operands, walk
 from .split import boxes, move
@@ -57,12 +58,15 @@ class SeamSearch(Watch):
 
     def sign(self, expr: sympy.Expr) -> None:
         if self._first("sign", expr, sympy.S.Zero):
-            self._sign(sympy.expand(expr), f"{expr} < 0")
+            self._sign(without_single(sympy.expand(expr), self.nest), f"{expr} < 0")
 
     def wrap(self, base: sympy.Expr, period: sympy.Expr) -> None:
         if not self._first("wrap", base, period):
             return
-        base = sympy.expand(base)
+        base = without_single(sympy.expand(base), self.nest)
+        if leading_axis(base, self.nest, self.bounds):
+            self._multiples(base, period, f"{base} wraps at {period}")
+            return
         axis = self._axis(base, f"{base} wraps at {period}")
         if axis is None:
             return
@@ -74,7 +78,7 @@ class SeamSearch(Watch):
         if sympy.expand(base - slope * axis - offset) != 0 or not isinstance(slope, sympy.Integer):
             self._note("not-affine", f"{base} wraps at {period}: not affine in {axis}")
             return
-        self._wraps(axis, int(slope), offset, period, f"{base} wraps at {period}")
+        self._multiples(base, period, f"{base} wraps at {period}")
 
     def _first(self, kind: str, a: sympy.Basic, b: sympy.Basic) -> bool:
         key = (kind, a, b)
@@ -105,6 +109,14 @@ class SeamSearch(Watch):
         return axes[0].symbol if axes else None
 
     def _sign(self, expr: sympy.Expr, what: str) -> None:
+        leading = leading_axis(expr, self.nest, self.bounds)
+        if leading:
+            axis, first, last = leading
+            self._cut(axis, sympy.Integer(first), what)
+            if last != first:
+                self._cut(axis, sympy.Integer(last), what)
+                self.waiting.add(axis)  # the other axes decide in the row between
+            return
         axis = self._axis(expr, what)
         if axis is None:
             return
@@ -146,23 +158,21 @@ class SeamSearch(Watch):
                 return
         self.waiting.add(axis)
 
-    def _wraps(
-        self, axis: sympy.Symbol, slope: int, offset: sympy.Expr, period: sympy.Expr, what: str
-    ) -> None:
-        low, high = self.bounds.interval(slope * axis + offset)
+    def _multiples(self, base: sympy.Expr, period: sympy.Expr, what: str) -> None:
+        """Cut where an affine index reaches a multiple of its period."""
+        low, high = self.bounds.interval(base)
         if isinstance(period, sympy.Integer) and period <= 0:
             return  # an axis of size 0 wraps at 0: nothing runs
         if isinstance(period, sympy.Integer) and abs(low) + abs(high) < float("inf"):
             first, last = int(low) // int(period), int(high) // int(period)
             if last - first > MOST_WRAPS:
-                text = f"{what}: {last - first} times along {axis}, cap {MOST_WRAPS}"
-                self._note("periodic", text)
+                self._note("periodic", f"{what}: {last - first} times, cap {MOST_WRAPS}")
                 return
             multiples = range(first + 1, last + 1)
         else:
             multiples = range(2)
         for k in multiples:
-            self._sign(sympy.expand(slope * axis + offset - k * period), what)
+            self._sign(sympy.expand(base - k * period), what)
 
     def _cut(self, axis: sympy.Symbol, position: sympy.Expr, what: str) -> None:
         """Add a position where its order among the others can be proven."""
