@@ -63,10 +63,32 @@ def test_a_comparison_is_cut_where_its_answer_changes(first, op, second, cuts) -
 
 
 @pytest.mark.parametrize(
+    ("first", "op", "second", "cuts"),
+    [
+        ("50*i0 + i1", "lt", "300", {"i0": ("6",)}),
+        ("50*i0 + i1", "lt", "310", {"i0": ("6", "7"), "i1": ("10",)}),
+        ("310", "lt", "50*i0 + i1", {"i0": ("6", "7"), "i1": ("11",)}),
+        ("50*i0 + i1", "le", "4998", {"i0": ("99",), "i1": ("49",)}),
+        ("50*i0", "lt", "i1", {"i0": ("1",), "i1": ("1",)}),
+        ("(50*i0 + i1 + 3) % 5000", "lt", "3", {"i0": ("99",), "i1": ("47",)}),
+    ],
+)
+def test_an_index_spread_over_two_axes_is_cut_on_the_leading_one(
+    first: str, op: str, second: str, cuts: dict[str, tuple[str, ...]]
+) -> None:
+    text = condition(first, op, second)
+    assert found(text) == cuts
+    nest = parse(text)
+    for box in boxes(nest, seams.find(nest).cuts):
+        assert "where" not in show(restrict(nest, box)), f"{box} does not decide the condition"
+
+
+@pytest.mark.parametrize(
     ("first", "op", "second", "code"),
     [
         ("i0", "lt", "i1", "two-axes"),
         ("i0 + i1", "ge", "30", "two-axes"),
+        ("49*i0 + i1", "lt", "300", "two-axes"),  # i1 reaches into the next i0
         ("i0 % 3", "eq", "0", "periodic"),
     ],
 )
@@ -176,3 +198,4 @@ body op0 for i0:
   store(y, [i0], %0)
 """
     assert found(text) == {}
+
