@@ -198,4 +198,3 @@ body op0 for i0:
   store(y, [i0], %0)
 """
     assert found(text) == {}
-

@@ -83,9 +83,7 @@ def _inside(
                 _label(kernel, depth, inner_comment(number, pieces, depth, inner))
             kernels.append(kernel)
     # Inductor also asks whether the shared loops are long enough: that is for the whole to say
-    loops = [
-        SimpleNamespace(loop_nest=k.loop_nest, ranges=[sympy.S.One] * depth) for k in kernels
-    ]
+    loops = [SimpleNamespace(loop_nest=k.loop_nest, ranges=[sympy.S.One] * depth) for k in kernels]
     return kernels if node.check_outer_fusion_loop_level_attr(loops, depth) else None
 
 
@@ -130,9 +128,7 @@ def _local_indices(members: Sequence[Member], box: Box) -> Iterator[None]:
         del context.localize_function
 
 
-def _begins(
-    members: Sequence[Member], box: Box, local: Mapping[str, Any]
-) -> dict[str, sympy.Expr]:
+def _begins(members: Sequence[Member], box: Box, local: Mapping[str, Any]) -> dict[str, sympy.Expr]:
     """For each buffer that became local, its index where the box begins: it is contiguous."""
     begins = {}
     for name in local:

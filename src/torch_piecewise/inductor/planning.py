@@ -66,9 +66,7 @@ def decide(nest: LoopNest | NotInIR, nodes: Sequence[SchedulerNode], config: Con
     return Cut(plan([box for box, _ in cut], choice.reason), cut)
 
 
-def uncut(
-    nest: LoopNest | NotInIR, nodes: Sequence[SchedulerNode], reason: Reason
-) -> NestPlan:
+def uncut(nest: LoopNest | NotInIR, nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
     """The plan of a nest that stays whole, for a reason given."""
     reason = replace(reason, where=nodes[0].get_name())
     if isinstance(nest, NotInIR):

@@ -147,9 +147,7 @@ def _inside(
         nest, {a: at for a, at in search.cuts.items() if a in own}, most, size_hint
     )
     notes = [Reason(n.code, nest.name, n.text) for n in search.notes]
-    return _Search(
-        member, nest, search, inner, (*notes, *shared_notes, *((note,) if note else ()))
-    )
+    return _Search(member, nest, search, inner, (*notes, *shared_notes, *((note,) if note else ())))
 
 
 def _without_cuts(search: _Search, joint: SeamSearch) -> NestPlan:
@@ -159,9 +157,7 @@ def _without_cuts(search: _Search, joint: SeamSearch) -> NestPlan:
     return search.plan([whole_box(search.nest)], Reason(code, "", why), joint)
 
 
-def _choose(
-    searches: Sequence[_Search], joint: SeamSearch, outer: Cuts, split: str
-) -> SharedCut:
+def _choose(searches: Sequence[_Search], joint: SeamSearch, outer: Cuts, split: str) -> SharedCut:
     name = searches[0].nest.name
     uncut_work = sum(work(s.nest) * points(s.nest) for s in searches)
     if split == "seams":

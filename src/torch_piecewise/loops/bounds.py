@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import sympy
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, ModularIndexing, PythonMod, Where
+from torch.utils._sympy.functions import (
+    FloorDiv,
+    Identity,
+    Max,
+    Min,
+    Mod,
+    ModularIndexing,
+    PythonMod,
+    Where,
+)
 
 from .ir import Axis, Symbol
 
@@ -315,4 +324,7 @@ _RULES = {
     sympy.Max: _extreme_rule,
     sympy.Abs: _abs_rule,
     Where: _where_rule,
+    # Inductor's concatenation keeps an index from being expanded, for the sake of 32-bit sums; it
+    # hides from the code generator that the loads of a piece are contiguous
+    Identity: lambda expr, bounds, watch: expr.args[0],
 }
