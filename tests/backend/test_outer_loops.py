@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.inductor.code import generated
 from torch import arange, where
 
-from tests.inductor.code import generated
 from torch_piecewise.report.explain import explain
 
 from .harness import same_as_plain

@@ -1,11 +1,11 @@
-"""Nests whose loops Inductor rewrites before it generates code: split, aligned, in low precision."""
+"""Nests whose loops Inductor changes before it generates code: split, aligned, low precision."""
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.inductor.code import generated
 from torch import arange, where
 
-from tests.inductor.code import generated
 from torch_piecewise.report.explain import explain
 
 from .harness import same_as_plain

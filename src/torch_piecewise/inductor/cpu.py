@@ -20,7 +20,7 @@ from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
 
 from torch_piecewise.loops.ir import Box, LoopNest
-from torch_piecewise.plan.plan import Reason
+from torch_piecewise.plan.plan import NestPlan, Reason
 
 from . import facts, scope
 from .adapter import to_body
@@ -76,36 +76,39 @@ class PiecewiseScheduling(CppScheduling):
         """Generate nests with shared outer loops; Inductor says whether the loops are shared."""
         members = [Member(n.get_nodes(), read_nest(n.get_nodes())) for n in node.get_outer_nodes()]
         cut = cut_shared(members, node.outer_loop_fusion_depth, mine.config)
-        group = self.kernel_group
+        group: Any = self.kernel_group
 
         def heard(kernel: Any, nodes: list[SchedulerNode]) -> None:
-            if is_shared(kernel):
-                kernels = self._shared_kernels(group, node, members, cut) if mine.apply else []
-                if kernels is None:
-                    mine.nests.extend(whole(members, _UNSHARED).plans)
-                else:
-                    mine.nests.extend(cut.plans)
-                if not kernels:
-                    group.finalize_kernel(kernel, nodes)
-                for number, one in enumerate(kernels or []):
-                    comment = _comment(number, len(cut.boxes), cut.boxes[number].box)
-                    name = f"{members[0].nodes[0].get_name()}_outer_{number}"
-                    _write(group, one, nodes if number == 0 else [], name, comment)
+            if not is_shared(kernel):
+                member = next(m for m in members if m.nodes[0] is nodes[0])
+                mine.nests.append(self._write_alone(group, kernel, member, mine))
                 return
-            # the nests one by one
-            nest = next(m.nest for m in members if m.nodes[0] is nodes[0])
-            alone = decide(nest, nodes, mine.config)
-            mine.nests.append(alone.plan)
-            if alone.pieces and mine.apply:
-                self._codegen_pieces(group, nodes, alone, decided=True)
-            else:
+            kernels = self._shared_kernels(group, node, members, cut) if mine.apply else []
+            left = kernels is None
+            mine.nests.extend(whole(members, _UNSHARED).plans if left else cut.plans)
+            if not kernels:
                 group.finalize_kernel(kernel, nodes)
+            for number, one in enumerate(kernels or []):
+                comment = _comment(number, len(cut.boxes), cut.boxes[number].box)
+                name = f"{members[0].nodes[0].get_name()}_outer_{number}"
+                _write(group, one, nodes if number == 0 else [], name, comment)
 
-        self.kernel_group = Heard(group, heard)
+        hearing: Any = Heard(group, heard)
+        self.kernel_group = hearing
         try:
             super().codegen_node(node)
         finally:
             self.kernel_group = group
+
+    def _write_alone(self, group: Any, kernel: Any, member: Member, mine: scope.Scope) -> NestPlan:
+        """One nest of a group that shares no loops after all: its pieces, or `kernel`, whole."""
+        nodes = list(member.nodes)
+        cut = decide(member.nest, nodes, mine.config)
+        if cut.pieces and mine.apply:
+            self._codegen_pieces(group, nodes, cut, decided=True)
+        else:
+            group.finalize_kernel(kernel, nodes)
+        return cut.plan
 
     def _shared_kernels(
         self,
@@ -113,13 +116,14 @@ class PiecewiseScheduling(CppScheduling):
         node: OuterLoopFusedSchedulerNode,
         members: Sequence[Member],
         cut: SharedCut,
-    ) -> list[Any] | None:
-        whole_bodies = {n: n._body for m in members for n in m.nodes}
+    ) -> list[CppKernelProxy] | None:
+        """A kernel for each box of the shared loops; see `outer.shared_kernels`."""
+        bodies = {n: n._body for m in members for n in m.nodes}
 
-        def make(nodes: Sequence[SchedulerNode], piece: LoopNest, as_whole: bool) -> Any:
+        def make(nodes: Sequence[Any], piece: LoopNest, as_whole: bool) -> CppKernelProxy:
             kernel = PieceKernel(group)
             if as_whole:
-                kernel.chosen_from = [whole_bodies[n] for n in nodes]
+                kernel.chosen_from = [bodies[n] for n in nodes]
             return _kernel(kernel, nodes, piece, inplace=False)
 
         return shared_kernels(node, members, cut.boxes, make)

@@ -94,7 +94,8 @@ def inner_comment(number: int, pieces: Sequence[Piece], depth: int, box: Box) ->
 
 def _label(kernel: CppKernelProxy, depth: int, comment: str) -> None:
     """Have a comment written before the first loop inside the shared ones."""
-    loop: Any = kernel.loop_nest.loops[depth]
+    nest: Any = kernel.loop_nest
+    loop = nest.loops[depth]
     lines = loop.lines
 
     def commented() -> list[str] | None:
@@ -121,18 +122,19 @@ def _local_indices(members: Sequence[Member], box: Box) -> Iterator[None]:
         return sympy.expand(rewrite_index_for_function(handler, index, name) - begins[name])
 
     localize = LocalBufferContext.localize_function
-    context.localize_function = functools.partial(localize, context, rewrite_index=rewrite)
+    own = vars(context)  # of this context alone, which Inductor made for this group
+    own["localize_function"] = functools.partial(localize, context, rewrite_index=rewrite)
     try:
         yield
     finally:
-        del context.localize_function
+        del own["localize_function"]
 
 
 def _begins(members: Sequence[Member], box: Box, local: Mapping[str, Any]) -> dict[str, sympy.Expr]:
     """For each buffer that became local, its index where the box begins: it is contiguous."""
     begins = {}
     for name in local:
-        node = V.graph.scheduler.name_to_buf[name].defining_op
+        node: Any = V.graph.scheduler.name_to_buf[name].defining_op
         nest = next(m.nest for m in members if node in m.nodes)
         assert isinstance(nest, LoopNest)
         body = next(b for b in nest.bodies if b.name == node.get_name())

@@ -80,7 +80,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """One way to cut the group: pieces for each nest, their estimated work, how many outer boxes."""
+    """One way to cut the group: the pieces of each nest and their estimated work."""
 
     outer: Cuts
     pieces: tuple[tuple[Piece, ...], ...]

@@ -31,7 +31,7 @@ class PieceKernel(CppKernelProxy):
     def codegen_functions(self, fn_list: Any, var_sizes_list: Any) -> None:
         bodies = self.chosen_from or [_body(fn) for fn in fn_list]
         shown = [_shown(fn, body) for fn, body in zip(fn_list, bodies, strict=True)]
-        super().codegen_functions(shown, var_sizes_list)
+        super().codegen_functions(shown, var_sizes_list)  # type: ignore[no-untyped-call]
 
 
 def _body(fn: Any) -> LoopBody:

@@ -7,7 +7,7 @@ and torch's tracing context are never asked), so the same nest gives the same an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import sympy
@@ -313,7 +313,17 @@ _RELATIONS = (
     (sympy.Ne, "ne"),
 )
 
-_RULES = {
+
+def _identity_rule(expr: sympy.Expr, bounds: Bounds, watch: Watch) -> sympy.Expr:
+    """Inductor's concatenation keeps an index from being expanded, for the sake of 32-bit sums.
+
+    That hides from its C++ generator, which counts in 64 bits, that the loads of a piece are
+    contiguous.
+    """
+    return expr.args[0]
+
+
+_RULES: dict[type, Callable[[sympy.Expr, Bounds, Watch], sympy.Expr]] = {
     FloorDiv: _floor_rule,
     ModularIndexing: _modular_rule,
     Mod: _mod_rule,
@@ -324,7 +334,5 @@ _RULES = {
     sympy.Max: _extreme_rule,
     sympy.Abs: _abs_rule,
     Where: _where_rule,
-    # Inductor's concatenation keeps an index from being expanded, for the sake of 32-bit sums; it
-    # hides from the code generator that the loads of a piece are contiguous
-    Identity: lambda expr, bounds, watch: expr.args[0],
+    Identity: _identity_rule,
 }
