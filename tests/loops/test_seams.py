@@ -198,3 +198,19 @@ body op0 for i0:
   store(y, [i0], %0)
 """
     assert found(text) == {}
+
+
+def shared(*texts: str) -> dict[str, tuple[str, ...]]:
+    nests = [parse(text) for text in texts]
+    joint = seams.together(nests[0].axes[:1], [seams.find(nest) for nest in nests])
+    return {str(axis): tuple(map(str, at)) for axis, at in joint.cuts.items()}
+
+
+def test_nests_that_share_an_axis_are_cut_there_at_the_seams_of_all() -> None:
+    late, early, inner = ("i0", "lt", "40"), ("i0", "ge", "7"), ("i1", "lt", "3")
+    assert shared(*(condition(*c) for c in (late, early, inner))) == {"i0": ("7", "40")}
+
+
+def test_a_shared_axis_that_one_nest_may_not_move_stays_whole() -> None:
+    wrapped = condition("i0", "lt", "40").replace("50*i0 + i1", "50*((i0 - 3) % 100) + i1")
+    assert not shared(condition("i0", "lt", "7"), wrapped)
