@@ -136,6 +136,16 @@ def test_each_box_is_written_once_with_the_shared_loop():
     assert "local_buffer_data_0 + static_cast<int64_t>(x1)" in code
 
 
+def test_nests_that_inductor_takes_apart_are_cut_one_by_one():
+    code = generated(norm_of_masked_rows, torch.randn(100, D), split="seams")
+    assert re.findall(r"// piece (\d of \d): i0", code) == ["1 of 2", "2 of 2"] * 3
+
+
+def test_a_short_box_is_shared_where_the_whole_is():
+    # Inductor takes loops apart where the shared ones are 300 times shorter than those inside
+    assert pieces(one_row_first, torch.randn(20, 400)) == [2, 2, 2]
+
+
 def test_what_has_no_seam_is_inductors_own_code():
     def code(backend):
         text = generated(lambda x: x.softmax(-1), torch.randn(100, D), backend=backend)
