@@ -65,8 +65,8 @@ class Pricing:
     @cached_property
     def price(self) -> Callable[[Box], float]:
         def price(box: Box) -> float:
-            piece = self.restricted(box)
-            return self.inside(box) + (0.0 if adds_nothing(piece) else starts(piece, self.size))
+            within = self.inside(box)
+            return within + starts(self.restricted(box), self.size) if within else 0.0
 
         return lru_cache(maxsize=None)(price)
 
@@ -131,9 +131,10 @@ def loop_cost(threads: int) -> float:
 
 
 def at_best(cuts: Cuts, pricing: Pricing) -> float:
-    """A time that no choice of the cuts is under: all of them, with loops that start for nothing.
+    """What all of the cuts would take if loops started for nothing: no choice of them takes less.
 
-    Most nests are done with here, before every cut is weighed.
+    Most nests are done with here, before every cut is weighed. Of more boxes than can be looked at
+    the largest stands for all, which is a guess.
     """
     nest, size = pricing.nest, pricing.size
     if _count(cuts) <= MOST_PRICED:

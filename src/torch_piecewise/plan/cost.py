@@ -1,7 +1,7 @@
 """What one run of a nest takes, estimated from its operations and the memory it touches.
 
 `count` says how often a nest does what kinds of thing, `WEIGHTS` what each takes in nanoseconds.
-The weights were fitted to loops timed whole and cut (`scripts/fit_cost.py`); on another machine
+The weights were fitted to loops timed whole and cut (`scripts/time_loops.py`); on another machine
 they are off by a common factor, which the comparison of a nest with its pieces does not see.
 """
 
@@ -42,7 +42,8 @@ ROW = 1.4  # starting the innermost loop, and its last vector
 
 FUNCTIONS = {
     **dict.fromkeys(("exp", "exp2", "expm1", "sigmoid", "sin", "cos"), "exp"),
-    **dict.fromkeys(("tanh", "pow"), ""),
+    "tanh": "tanh",
+    "pow": "pow",
     **dict.fromkeys(
         "log log1p log2 log10 tan erf erfc lgamma atan2 sinh cosh asin acos atan asinh "
         "acosh atanh fmod remainder".split(),
@@ -237,7 +238,7 @@ class _Counter:
             return ""
         function = FUNCTIONS.get(op.name)
         if function is not None and function != "division":
-            return function or op.name  # computed again for every vector, one element or many
+            return function  # computed again for every vector, one element or many
         if not varies:
             return "uniform"
         if op.name == "reduction" and op.args[2] in ("welford_reduce", "welford_combine"):
