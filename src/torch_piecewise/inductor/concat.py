@@ -19,6 +19,8 @@ from torch._inductor import ir
 from torch._inductor.virtualized import V, ops
 
 from torch_piecewise.plan.concat import Concat, choose_concat
+from torch_piecewise.plan.cost import WEIGHTS
+from torch_piecewise.plan.reuse import functions_take
 
 from . import scope
 from .versions import lower_first, size_hint
@@ -151,11 +153,14 @@ def _readers(node: torch.fx.Node, viewed: bool = False) -> Iterator[str]:
 
 
 def _work(x: Any) -> float:
-    """Operations for one element of an input that is not in memory yet."""
+    """Nanoseconds for one element of an input that is not in memory yet."""
     data = x.data
     while isinstance(data, (ir.BaseView, ir.StorageBox)):
         data = data.data
-    return float(data.inner_fn_opcount().num_ops) if isinstance(data, ir.Pointwise) else 0.0
+    if not isinstance(data, ir.Pointwise):
+        return 0.0
+    found = data.inner_fn_opcount()
+    return found.num_ops * WEIGHTS["arithmetic"] + functions_take(found.used_ops)
 
 
 def install() -> None:

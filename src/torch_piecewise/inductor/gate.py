@@ -18,7 +18,7 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
 from torch_piecewise.errors import UnsupportedSetting
 
-from . import concat, facts, scope, strides
+from . import concat, facts, reuse, scope, strides
 from .cpu import PiecewiseScheduling
 
 _lock = threading.Lock()
@@ -67,6 +67,7 @@ def install() -> None:
     facts.install_hook()
     strides.install()
     concat.install()
+    reuse.install()
     with _lock:
         common.init_backend_registration()
         entry = common.device_codegens["cpu"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .choose import Choice
-from .cost import BYTE, WEIGHTS, shown
+from .cost import BYTE, shown
 from .plan import Reason
 
 MOST_INPUTS = 8  # each is a range of its own in every consumer
@@ -21,7 +21,7 @@ MOST_INPUTS = 8  # each is a range of its own in every consumer
 class Concat:
     """What is known when a concatenation is lowered.
 
-    `elements` of the result, each of `itemsize` bytes, `inputs` joined, `work` operations for one
+    `elements` of the result, each of `itemsize` bytes, `inputs` joined, `work` nanoseconds for one
     element of them (0 where they are in memory), `readers` by what they do: "pointwise",
     "reduction" (over the joins or along another axis), or the name of what needs the result in
     memory.
@@ -48,7 +48,7 @@ def choose_concat(concat: Concat) -> Choice:
     if concat.inputs > MOST_INPUTS:
         return stored("many-inputs", f"{concat.inputs} inputs, the cap is {MOST_INPUTS}")
     saved = 3 * concat.elements * concat.itemsize * BYTE  # one store, one load
-    repeated = (len(concat.readers) - 1) * concat.work * concat.elements * WEIGHTS["arithmetic"]
+    repeated = (len(concat.readers) - 1) * concat.work * concat.elements
     numbers = f"saves {shown(saved)} of memory traffic, repeats {shown(repeated)} of work"
     if repeated >= saved:
         return stored("repeated-work", numbers)
