@@ -37,7 +37,7 @@ def _should_realize(data: Any, users: int) -> bool:
     mine = scope.current()
     if mine is None or not mine.apply or mine.config.split == "off":
         return False
-    if users < 2 or not isinstance(data, ir.Pointwise) or data.get_device().type != "cpu":
+    if users < 2 or not isinstance(data, ir.Pointwise) or not ir.is_cpu(data):
         return False
     choice = choose_store(
         name=V.graph.current_node.name,
