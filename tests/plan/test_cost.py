@@ -6,7 +6,7 @@ import pytest
 import sympy
 
 from torch_piecewise.loops.text import parse
-from torch_piecewise.plan.cost import ROW, cost, count, shown, traffic
+from torch_piecewise.plan.cost import ROW, cost, count, shown, starts, traffic, vector_axis
 
 
 def size(expr: sympy.Expr) -> int:
@@ -80,3 +80,29 @@ def test_many_short_rows_cost_more_than_few_long_ones() -> None:
 
 def test_times_for_reading() -> None:
     assert [shown(t) for t in (12.3, 4567.0, 8.9e6)] == ["12.3 ns", "4.57 µs", "8.9 ms"]
+
+
+def test_vectors_are_of_columns_where_rows_are_summed() -> None:
+    def summed(index: str):
+        return parse(
+            "nest op0 (i0: 100; r0: 1000)\nbuffers x: f32, y: f32\nbody op0 for i0, reduce r0:\n"
+            f"  %0: f32 = load(x, [{index}])\n"
+            "  %1: f32 = reduction(f32, f32, 'sum', %0)\n"
+            "  store_reduction(y, [i0], %1)\n"
+        )
+
+    rows, columns = summed("100*r0 + i0"), summed("1000*i0 + r0")
+    assert [str(vector_axis(n)) for n in (rows, columns)] == ["i0", "r0"]
+    assert not count(rows, size)["scattered"] and not count(columns, size)["scattered"]
+    assert starts(rows, size) < starts(columns, size) / 10
+    # a parameter of each row is no neighbour worth a vector: the row's own elements are
+    scaled = nest(
+        "%1: f32 = load(x, [1000*i0 + i1])",
+        "%2: f32 = load(p, [i0])",
+        "%3: f32 = load(q, [i0])",
+        "%4: f32 = mul(%1, %2)",
+        "%9: f32 = add(%4, %3)",
+        STORE,
+        buffers="x: f32, p: f32, q: f32, y: f32",
+    )
+    assert str(vector_axis(scaled)) == "i1"

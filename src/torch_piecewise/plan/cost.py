@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import sympy
 import torch
@@ -32,7 +33,7 @@ WEIGHTS = {
     "strided": 0.05,  # of elements a few apart
     "welford": 0.5,  # mean and variance in one pass
     "scattered": 1.0,  # of elements far apart, or where data says
-    "wrap": 0.15,  # a wrap or floor that differs along the innermost axis
+    "wrap": 0.15,  # a wrap or floor that differs along the vectors
     "masked": 0.15,  # a block under a mask that differs along it
     "uniform": 0.0005,  # anything that is the same for a whole vector
     "jump": 0.001,  # a block under a mask that is
@@ -73,7 +74,9 @@ def inside(nest: LoopNest, size: Size) -> float:
 
 def starts(nest: LoopNest, size: Size) -> float:
     """The part of `cost` that starting the innermost loop takes, again and again."""
-    return ROW * math.prod(size(a.size) for a in nest.axes[:-1])
+    times = math.prod(size(a.size) for a in nest.axes[:-1])
+    across = bool(nest.axes) and vector_axis(nest) != nest.axes[-1].symbol
+    return ROW * (math.ceil(times / VECTOR) if across else times)
 
 
 def shown(nanoseconds: float) -> str:
@@ -88,13 +91,44 @@ def count(nest: LoopNest, size: Size) -> Counter[str]:
     """How often one run of a nest does each kind of thing in WEIGHTS."""
     sizes = {a.symbol: size(a.size) for a in nest.axes}
     seen, total = _Seen(), Counter[str]()
+    along = vector_axis(nest)
     for body in nest.bodies:
         axes = (*body.iterate, *body.reduce)
-        counter = _Counter(axes[-1] if axes else None, seen)
+        counter = _Counter(along if along in axes else axes[-1] if axes else None, seen)
         counter.block(body.block)
         points = math.prod(sizes[a] for a in axes)
         total.update({kind: points * times for kind, times in counter.found.items()})
     return total
+
+
+def vector_axis(nest: LoopNest) -> sympy.Symbol | None:
+    """The axis that Inductor vectorises, as it chooses (`TilingSelect` in its C++ generator).
+
+    Neighbours along it are neighbours in memory: columns, where rows are summed. Where it would
+    transpose blocks of two axes this is the innermost one.
+    """
+    strides: dict[sympy.Symbol, list[sympy.Expr]] = {a.symbol: [] for a in nest.axes}
+    ops = (op for body in nest.bodies for op in walk(body.block) if op.name in MEMORY)
+    for index in dict.fromkeys(op.args[:2] for op in ops):
+        for axis, found in strides.items():
+            stride = _stride(index[1], axis)
+            found += [stride] if stride != 0 else []
+    near = [axis for axis, found in strides.items() if 1 in found]
+    only = [axis for axis in near if set(strides[axis]) == {sympy.S.One}]
+    if only or not near:
+        return only[-1] if only else next(reversed(strides), None)
+    if len(near) == 2 and near[-1] == nest.axes[-1].symbol:
+        return near[-1]
+    return max(reversed(near), key=lambda axis: strides[axis].count(sympy.S.One))
+
+
+@lru_cache(maxsize=4096)
+def _stride(index: sympy.Expr, axis: sympy.Symbol) -> sympy.Expr:
+    """How far the next element along an axis is, where nothing wraps."""
+    if axis not in index.free_symbols:
+        return sympy.S.Zero
+    steps = (s for s in index.atoms(*STEPS) if axis in s.free_symbols)
+    return sympy.expand(index.xreplace({s: _unwrapped(s) for s in steps})).coeff(axis, 1)
 
 
 def traffic(nest: LoopNest, size: Size) -> int:
@@ -119,7 +153,7 @@ def traffic(nest: LoopNest, size: Size) -> int:
 class _Seen:
     """Operations of all bodies: `done` names the first of each kind, `same` gives it by number.
 
-    `values` are those that differ between neighbours along the innermost axis.
+    `values` are those that differ between neighbours along the vectors.
     """
 
     done: dict[object, int] = field(default_factory=dict)
@@ -130,7 +164,7 @@ class _Seen:
 
 @dataclass
 class _Counter:
-    """Counts what a body does at one point; `symbols` differ along its innermost axis.
+    """Counts what a body does at one point; `symbols` differ along the vectors.
 
     What does not is the same for a whole vector.
     """
@@ -178,7 +212,7 @@ class _Counter:
         return skipped
 
     def stands_in_vectors(self, expr: sympy.Expr) -> bool:
-        """Whether an index changes along the innermost axis, but never inside a vector."""
+        """Whether an index changes along the vectors, but never inside a vector."""
         floors = [f for f in expr.atoms(FloorDiv) if self.moves(f)]
         rest = expr.xreplace(dict.fromkeys(floors, sympy.S.Zero))
         return bool(floors) and not self.moves(rest) and not any(map(self.breaks, floors))
@@ -187,7 +221,7 @@ class _Counter:
         """Whether the generated code has this operation's value already."""
         if op.name == "masked" or OPS[op.name].side_effect:
             return False
-        key = (op.name, repr(self.canonical((op.args, op.kwargs))))
+        key = (op.name, self.canonical((op.args, op.kwargs)))
         first = self.seen.done.setdefault(key, op.id)
         self.seen.same[op.id] = first
         return first != op.id
@@ -195,7 +229,9 @@ class _Counter:
     def canonical(self, arg: object) -> object:
         if isinstance(arg, tuple):
             return tuple(self.canonical(a) for a in arg)
-        return self.seen.same.get(arg.id, arg.id) if isinstance(arg, Ref) else arg
+        if isinstance(arg, Ref):
+            return Ref, self.seen.same.get(arg.id, arg.id)
+        return type(arg), arg  # True, 1 and 1.0 are equal, and not the same
 
     def op(self, op: Op) -> None:
         if op.name == "masked":
@@ -230,7 +266,7 @@ class _Counter:
         return isinstance(arg, sympy.Expr) and self.moves(arg) and not self.stands_in_vectors(arg)
 
     def moves(self, expr: sympy.Expr) -> bool:
-        """Whether an index changes along the innermost axis at all."""
+        """Whether an index changes along the vectors at all."""
         return not self.symbols.isdisjoint(expr.free_symbols)
 
     def kind(self, op: Op, varies: bool) -> str:
@@ -256,13 +292,12 @@ class _Counter:
         )
 
     def access(self, op: Op) -> str:
-        """How neighbours along the innermost axis lie in memory."""
+        """How neighbours along the vectors lie in memory."""
         index = op.args[1]
         assert isinstance(index, sympy.Expr)
         if any(s != self.inner and self.varies(s) for s in index.free_symbols):
             return "scattered"
-        plain = index.xreplace({s: _unwrapped(s) for s in index.atoms(*STEPS) if self.moves(s)})
-        stride = sympy.expand(plain).coeff(self.inner, 1)
+        stride = _stride(index, self.inner)
         if stride == 1:
             return "access"
         return "strided" if stride.is_Integer and abs(stride) <= NEAR else "scattered"
