@@ -57,6 +57,18 @@ def test_a_nest_without_a_cut_is_no_choice():
     assert nest_times(plans(1, seams=1), 0, samples(2.0, 1.0, 1.0)) == []
 
 
+def test_nests_that_share_a_kernel_are_judged_together():
+    def plan(*pieces):
+        return Plan("inference", tuple(nest(f"op{k}", count) for k, count in enumerate(pieces)))
+
+    by_way = {CHOSEN.name: plan(1, 2, 1), WHOLE.name: plan(1, 1, 1), CUT.name: plan(3, 2, 1)}
+    (found,) = nest_times(by_way, 0, samples(2.0, 4.0, 1.0))
+    assert (found.name, found.others) == ("op0 op1", 1)
+    assert (found.pieces, found.pieces_at_seams) == (3, 5)
+    assert found.loss == pytest.approx(2.0)
+    assert "op2" not in found.reason
+
+
 def test_other_nests_are_not_compared():
     other = plans(1, 3) | {CUT.name: Plan("inference", (nest("op1", 3),))}
     with pytest.raises(RuntimeError, match="other nests"):

@@ -30,7 +30,7 @@ def record(name: str = "pad_made_up", noise: float = 0.0, nests=(), copy=None, *
 
 def nest(loss: float, noise: float = 0.0, name: str = "op0", pieces: int = 1) -> NestTimes:
     ms = {"chosen": 2.0, "chosen_again": 2.0, "off": 2.0, "seams": 2.0 / loss}
-    return NestTimes("forward", name, pieces, 3, ms, loss, noise, "left so", "estimated 9 µs")
+    return NestTimes("forward", name, 0, pieces, 3, ms, loss, noise, "left so", "estimated 9 µs")
 
 
 def test_controls_are_left_out_of_what_the_backend_is_for():
@@ -103,6 +103,7 @@ def test_the_share_of_right_nests():
     found = summary([judged, judged])["choices"]
     assert (found["nests"], found["right_nests"]) == (8, 6)
     assert found["share_of_right_nests"] == 0.75
+    assert found["unclear_nests"] == 2
     assert len(found["wrong_nests"]) == 2
     for part in ("pad_made_up", "op7", "2 pieces", "1.04", "left so", "estimated 9 µs"):
         assert part in found["wrong_nests"][0]
@@ -114,6 +115,7 @@ def test_the_table_shows_both_ways_and_what_was_wrong():
     text = " ".join(shown(table([judged], Settings(choices=True))).split())
     assert "always off always seams" in text
     assert "1 of 2 nests chosen right (50%), 0 of 1 subjects chosen right (0%)" in text
+    assert "within the noise" not in text
     assert "always" not in shown(table([record(piecewise=1.0)], Settings()))
     said = [note.plain for note in notes([judged])]
     assert said[0] == "under 1.2x, limited by code: pad_made_up"

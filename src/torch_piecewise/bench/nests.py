@@ -31,16 +31,18 @@ TOLERANCE = 0.03  # a choice that is slower than the best one by less is right
 
 @dataclass(frozen=True)
 class NestTimes:
-    """One nest that can be cut; nests that share a kernel (one outer loop) count as one.
+    """One nest that can be cut; several of them in a kernel (under one outer loop) count as one.
 
-    `ms` are medians by the name of the way. `pieces` are those of the choice, `pieces_at_seams`
-    those of all seams. `loss` is how many times faster the better of "off" and "seams" is than the
-    choice, 1.0 where the choice has the same pieces; `noise` is what A/A shows. `reason` is why the
-    nest was left or cut, `estimate` what the cost model says of cutting it at all seams.
+    `others` that can't be cut are in the same kernel. `ms` are medians by the name of the way.
+    `pieces` are those of the choice, `pieces_at_seams` those of all seams. `loss` is how many times
+    faster the better of "off" and "seams" is than the choice, 1.0 where the choice has the same
+    pieces; `noise` is what A/A shows. `reason` is why the nest was left or cut, `estimate` what the
+    cost model says of cutting it at all seams.
     """
 
     graph: str
     name: str
+    others: int
     pieces: int
     pieces_at_seams: int
     ms: dict[str, float]
@@ -52,6 +54,11 @@ class NestTimes:
     @property
     def right(self) -> bool:
         return is_right(self.loss, self.noise)
+
+    @property
+    def unclear(self) -> bool:
+        """Whether it counts as right only because of the noise."""
+        return self.right and not is_right(self.loss, 0.0)
 
     @property
     def gain(self) -> float:
@@ -121,7 +128,8 @@ def nest_times(plans: Mapping[str, Plan], kernel: int, samples: Samples) -> list
     chosen, whole, cut = (_of_kernel(plans[w.name], kernel) for w in (CHOSEN, WHOLE, CUT))
     if len({tuple(nest.name for nest in nests) for nests in (chosen, whole, cut)}) > 1:
         raise RuntimeError(f"kernel {kernel} has other nests where it is cut")
-    if not any(nest.split for nest in cut):
+    seamed = [k for k, nest in enumerate(cut) if nest.split]
+    if not seamed:
         return []
     rivals = {WHOLE.name: whole, CUT.name: cut}
     losses = [
@@ -131,14 +139,15 @@ def nest_times(plans: Mapping[str, Plan], kernel: int, samples: Samples) -> list
     return [
         NestTimes(
             graph=plans[CHOSEN.name].kind,
-            name=" ".join(nest.name for nest in chosen),
-            pieces=sum(len(nest.pieces) for nest in chosen),
-            pieces_at_seams=sum(len(nest.pieces) for nest in cut),
+            name=" ".join(cut[k].name for k in seamed),
+            others=len(cut) - len(seamed),
+            pieces=sum(len(chosen[k].pieces) for k in seamed),
+            pieces_at_seams=sum(len(cut[k].pieces) for k in seamed),
             ms={name: samples.median(name) for name in samples.ms},
             loss=max(losses),
             noise=samples.noise(CHOSEN.name, AGAIN.name),
-            reason="; ".join(str(nest.reason) for nest in chosen),
-            estimate="; ".join(str(nest.reason) for nest in cut if nest.split),
+            reason="; ".join(str(chosen[k].reason) for k in seamed),
+            estimate="; ".join(str(cut[k].reason) for k in seamed),
         )
     ]
 

@@ -19,7 +19,7 @@ from torch_piecewise.bench.variants import OFF, SEAMS
 from torch_piecewise.bench.verdict import FAST, label_of, summary
 
 Column = tuple[str, Callable[[Record], str | Text]]
-NARROWEST = 130
+NARROWEST = 150
 
 
 def wide_console() -> Console:
@@ -165,4 +165,6 @@ def _choices(found: Mapping[str, Any]) -> str:
     for what in ("nests", "subjects"):
         count, right = found[what], found[f"right_{what}"]
         said.append(f"{right} of {count} {what} chosen right ({100 * right / count:.0f}%)")
+    if found["unclear_nests"]:
+        said.append(f"{found['unclear_nests']} of these nests only within the noise")
     return ", ".join(said)

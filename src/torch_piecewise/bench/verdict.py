@@ -81,6 +81,7 @@ def choices(records: Sequence[Record]) -> dict[str, Any]:
 
     Of a subject that is the whole of it, where any of its nests can be cut; "off" leaves its
     concatenations to Inductor too. Of a nest it is its kernel alone, with the same concatenations.
+    Unclear nests are among the right ones: they lose more than is allowed, but inside the noise.
     """
     chosen = [(r, loss) for r in records if (loss := loss_of(r)) is not None]
     wrong = {label_of(r): loss for r, loss in chosen if not is_right(loss, r.noise)}
@@ -96,6 +97,7 @@ def choices(records: Sequence[Record]) -> dict[str, Any]:
         "wrong_subjects": wrong,
         "nests": len(nests),
         "right_nests": right,
+        "unclear_nests": sum(nest.unclear for _, nest in nests),
         "share_of_right_nests": right / len(nests) if nests else None,
         "wrong_nests": [wrong_nest(name, nest) for name, nest in nests if not nest.right],
     }
