@@ -30,7 +30,9 @@ def record(name: str = "pad_made_up", noise: float = 0.0, nests=(), copy=None, *
 
 def nest(loss: float, noise: float = 0.0, name: str = "op0", pieces: int = 1) -> NestTimes:
     ms = {"chosen": 2.0, "chosen_again": 2.0, "off": 2.0, "seams": 2.0 / loss}
-    return NestTimes("forward", name, 0, pieces, 3, ms, loss, noise, "left so", "estimated 9 µs")
+    return NestTimes(
+        "forward", name, 0, pieces, 3, ms, loss, loss, noise, "left so", "estimated 9 µs"
+    )
 
 
 def test_controls_are_left_out_of_what_the_backend_is_for():

@@ -34,10 +34,11 @@ class NestTimes:
     """One nest that can be cut; several of them in a kernel (under one outer loop) count as one.
 
     `others` that can't be cut are in the same kernel. `ms` are medians by the name of the way.
-    `pieces` are those of the choice, `pieces_at_seams` those of all seams. `loss` is how many times
-    faster the better of "off" and "seams" is than the choice, 1.0 where the choice has the same
-    pieces; `noise` is what A/A shows. `reason` is why the nest was left or cut, `estimate` what the
-    cost model says of cutting it at all seams.
+    `pieces` are those of the choice, `pieces_at_seams` those of all seams; `gain` is how many times
+    faster the latter are than the whole. `loss` is how many times faster the better of the two is
+    than the choice, 1.0 where the choice has the same pieces; `noise` is what A/A shows. Both are
+    medians over the rounds. `reason` is why the nest was left or cut, `estimate` what the cost
+    model says of cutting it at all seams.
     """
 
     graph: str
@@ -46,6 +47,7 @@ class NestTimes:
     pieces: int
     pieces_at_seams: int
     ms: dict[str, float]
+    gain: float
     loss: float
     noise: float
     reason: str
@@ -59,11 +61,6 @@ class NestTimes:
     def unclear(self) -> bool:
         """Whether it counts as right only because of the noise."""
         return self.right and not is_right(self.loss, 0.0)
-
-    @property
-    def gain(self) -> float:
-        """How many times faster the nest is cut at every seam than whole."""
-        return self.ms[WHOLE.name] / self.ms[CUT.name]
 
 
 def is_right(loss: float, noise: float) -> bool:
@@ -144,6 +141,7 @@ def nest_times(plans: Mapping[str, Plan], kernel: int, samples: Samples) -> list
             pieces=sum(len(chosen[k].pieces) for k in seamed),
             pieces_at_seams=sum(len(cut[k].pieces) for k in seamed),
             ms={name: samples.median(name) for name in samples.ms},
+            gain=samples.ratio(WHOLE.name, CUT.name),
             loss=max(losses),
             noise=samples.noise(CHOSEN.name, AGAIN.name),
             reason="; ".join(str(chosen[k].reason) for k in seamed),
