@@ -18,7 +18,7 @@ RUN := $(VENV)/.have-run
 TEST := $(VENV)/.have-test
 CHECK := $(VENV)/.have-check
 
-.PHONY: help setup demo test test-all check bench bench-models clean
+.PHONY: help setup demo test test-all check bench bench-choices bench-models clean
 
 help:
 	@echo "make demo          set up, then a simulation and two blocks through three backends"
@@ -26,6 +26,7 @@ help:
 	@echo "make test-all      all tests: every model, torch's operators, many more random nests"
 	@echo "make check         lint, format, types, layout"
 	@echo "make bench         the seams against eager mode and Inductor -> bench/results/"
+	@echo "make bench-choices likewise, and cutting always and never: how often the default is right"
 	@echo "make bench-models  the models, likewise; ARGS=\"--only vit\" goes on to the command"
 
 setup: $(RUN)
@@ -49,6 +50,10 @@ check: $(CHECK)
 bench: $(RUN)
 	$(BIN)/torch-piecewise bench seams --scale cpu --dtype float32 --threads 1 \
 	    --output bench/results/seams-cpu-float32.json $(ARGS)
+
+bench-choices: $(RUN)
+	$(BIN)/torch-piecewise bench seams --scale cpu --dtype float32 --threads 1 --choices \
+	    --output bench/results/seams-cpu-float32-choices.json $(ARGS)
 
 bench-models: $(TEST)
 	$(BIN)/torch-piecewise bench models --dtype float32 \

@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": CORE | {"targets", "store", "run", "inductor"},
     "backend": CORE | {"inductor", "report"},
     "__init__": CORE | {"targets", "store", "run", "inductor", "backend", "report"},
-    "bench": {"errors", "plan", "__init__"},
+    "bench": {"errors", "plan", "inductor", "__init__"},
     "cli": {"errors", "bench", "__init__"},
 }
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import logging
 import os
-import secrets
 import sys
 import sysconfig
 import traceback
@@ -21,7 +19,8 @@ from typing import Annotated, Any
 
 import typer
 
-from torch_piecewise.errors import PiecewiseError
+from torch_piecewise.bench.command import bench, nearest_said
+from torch_piecewise.errors import InputError, PiecewiseError
 
 # torch takes seconds to import: the commands do it, so that --help need not
 
@@ -35,31 +34,10 @@ app = typer.Typer(
 FAILED, WRONG_INPUT = 1, 2
 
 
-class Suite(str, Enum):
-    seams = "seams"
-    models = "models"
-    programs = "programs"
-
-
 class Split(str, Enum):
     auto = "auto"
     seams = "seams"
     off = "off"
-
-
-class Scale(str, Enum):
-    tiny = "tiny"
-    cpu = "cpu"
-    gpu = "gpu"
-
-
-class DType(str, Enum):
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-
-
-class InputError(PiecewiseError, ValueError):
-    """Something named on the command line does not exist or is not what it has to be."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -82,121 +60,6 @@ def common(
     ] = False,
 ) -> None:
     """Options that stand before the command."""
-
-
-@app.command()
-def bench(
-    suite: Annotated[Suite, typer.Argument(help="What to measure.")] = Suite.seams,
-    scale: Annotated[Scale, typer.Option(help="Sizes of seams and programs.")] = Scale.cpu,
-    dtype: Annotated[DType, typer.Option(help="Data type of inputs and weights.")] = DType.float32,
-    device: Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a step, on the CPU.")] = 1,
-    rounds: Annotated[int, typer.Option(min=2, help="Least number of rounds.")] = 15,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Time budget of a subject: rounds go on until then.")
-    ] = 2.0,
-    only: Annotated[str, typer.Option(help="Measure those whose name contains this.")] = "",
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh/--in-process", help="Each subject in a new process, or in this."),
-    ] = True,
-    compile_time: Annotated[
-        bool, typer.Option("--compile-time", help="Measure cold compile times instead.")
-    ] = False,
-    compile_workers: Annotated[
-        int, typer.Option(min=1, help="Processes that build C++ code.", show_default="cores")
-    ] = os.cpu_count() or 1,
-    backend: Annotated[
-        str, typer.Option(help="The backend to measure against Inductor.")
-    ] = "piecewise",
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Which programs to draw.", show_default="a new one")
-    ] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many programs.")] = 50,
-    show: Annotated[
-        str, typer.Option(help="Print the source of this program of --seed; measure nothing.")
-    ] = "",
-    output: Annotated[Path | None, typer.Option(help="Write all numbers here, as JSON.")] = None,
-) -> None:
-    """Measure the backend against eager mode and plain Inductor. Exit status 1: a wrong result."""
-    from torch_piecewise.bench.settings import Settings
-
-    if show:
-        with _clear_errors():
-            _show_program(show, suite, seed, scale)
-        return
-    settings = Settings(
-        suite=suite.value,
-        scale=scale.value,
-        dtype=dtype.value,
-        device=device,
-        threads=threads,
-        rounds=rounds,
-        seconds=seconds,
-        only=only,
-        fresh=fresh,
-        compile_workers=compile_workers,
-        backend=backend,
-        seed=secrets.randbelow(10**6) if seed is None else seed,
-        count=count,
-    )
-    with _clear_errors():
-        failed = _bench(settings, compile_time, output)
-    raise typer.Exit(1 if failed else 0)
-
-
-def _show_program(name: str, suite: Suite, seed: int | None, scale: Scale) -> None:
-    from torch_piecewise.bench import programs
-
-    if suite is not Suite.programs or seed is None:
-        raise InputError("--show: write `bench programs --show NAME --seed N`")
-    try:
-        typer.echo(programs.find(name, seed, scale.value).text, nl=False)
-    except KeyError:
-        known = programs.name_of(0)
-        raise InputError(f"--show: no program is called {name!r}; the first is {known}") from None
-
-
-def _bench(settings: Any, compile_time: bool, output: Path | None) -> bool:
-    from torch_piecewise.bench import run, subjects, table
-
-    _check_bench(settings)
-    tasks = subjects.tasks(settings)
-    console = table.wide_console()
-    if compile_time:
-        compiled = run.compile_all(tasks, settings, console, output)
-        console.print(table.compile_table(compiled, settings))
-        failed = any(r.error for r in compiled)
-    else:
-        measured = run.measure_all(tasks, settings, console, output)
-        console.print(table.table(measured, settings), *table.problems(measured), sep="\n")
-        failed = any(r.problems for r in measured)
-    if output is not None:
-        console.print(f"all numbers: {output}")
-    return failed
-
-
-def _check_bench(settings: Any) -> None:
-    """Raise InputError for what can be known to be wrong before anything is compiled."""
-    import torch
-
-    from torch_piecewise.bench.settings import Settings
-    from torch_piecewise.bench.subjects import tasks
-
-    try:
-        device = torch.device(settings.device)
-    except RuntimeError:
-        raise InputError(f"--device: torch knows no device {settings.device!r}") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device: this machine has no CUDA device that torch can use")
-    backends = torch.compiler.list_backends(exclude_tags=None)
-    if settings.backend not in backends:
-        near = _nearest(settings.backend, backends)
-        raise InputError(f"--backend: torch.compile has no backend {settings.backend!r}{near}")
-    if not tasks(settings):
-        labels = [t.label for t in tasks(Settings(suite=settings.suite, count=settings.count))]
-        near = _nearest(settings.only, labels)
-        raise InputError(f"--only: no name of the {settings.suite} has {settings.only!r}{near}")
 
 
 @app.command()
@@ -276,7 +139,7 @@ def load_script(script: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     maker = getattr(module, name, None)
     if maker is None:
         public = [n for n in vars(module) if not n.startswith("_")]
-        raise InputError(f"{place} has nothing called {name!r}{_nearest(name, public)}")
+        raise InputError(f"{place} has nothing called {name!r}{nearest_said(name, public)}")
     if not callable(maker):
         raise InputError(f"{script}: {name} is {type(maker).__name__}, not a function")
     try:
@@ -373,11 +236,6 @@ def _keep_own_frames(told: traceback.TracebackException) -> bool:
     return bool(told.stack)
 
 
-def _nearest(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.4)
-    return f"; nearest: {', '.join(near)}" if near else ""
-
-
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
@@ -385,6 +243,9 @@ def _said(error: Exception) -> str:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+app.command()(_clear_errors()(bench))
 
 
 def main() -> None:

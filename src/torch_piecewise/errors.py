@@ -79,6 +79,10 @@ class ArgumentError(PiecewiseError, TypeError):
         return cls(f"{call}: {name} is {kind}, not {wanted}; write {write}")
 
 
+class InputError(PiecewiseError, ValueError):
+    """Something named on the command line does not exist or is not what it has to be."""
+
+
 class UnsupportedTorch(PiecewiseError):
     """The installed torch is outside the range that this package was made for."""
 

@@ -9,7 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from torch_piecewise import __version__
-from torch_piecewise.cli import InputError, app, load_script
+from torch_piecewise.cli import app, load_script
+from torch_piecewise.errors import InputError
 
 SCRIPT = """
 import torch
@@ -185,6 +186,20 @@ def test_bench_writes_its_numbers(tmp_path, backend):
     assert json.loads(output.read_text())["summary"]["failed"] == 0
 
 
+def test_bench_of_choices(tmp_path):
+    output = tmp_path / "numbers.json"
+    result = invoke(
+        *("bench", "--choices", "--only", "heat_step,residual_gelu", "--scale", "tiny"),
+        *("--dtype", "float64", "--rounds", "2", "--seconds", "0", "--in-process"),
+        *("--output", str(output)),
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(output.read_text())
+    assert found["settings"]["choices"] and found["settings"]["dtype"] == "float64"
+    assert found["summary"]["choices"]["nests"] == found["summary"]["choices"]["subjects"] == 1
+    assert "always off" in result.output and "nests chosen right" in result.output
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -196,6 +211,9 @@ def test_bench_writes_its_numbers(tmp_path, backend):
         (["--device", "toaster"], "torch knows no device 'toaster'"),
         (["--scale", "huge"], "'--scale'"),
         (["--rounds", "1"], "'--rounds'"),
+        (["--only", "gray,jacoby"], "has 'jacoby'; nearest: pad_jacobi_step"),
+        (["models", "--choices"], "--choices: only for seams and programs"),
+        (["--choices", "--backend", "inductor"], "--choices: those of piecewise, not of inductor"),
     ],
 )
 def test_bench_names_what_is_wrong(args, said):

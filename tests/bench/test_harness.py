@@ -219,7 +219,15 @@ def test_tasks_of_the_suites():
     labels = [task.label for task in tasks(Settings(suite="models"))]
     assert len(labels) == 10 + len(TRAINED)
     assert "llama (train)" in labels
-    assert [t.label for t in tasks(Settings(only="gray"))] == ["roll_gray_scott"]
+
+
+@pytest.mark.parametrize(
+    ("only", "count"), [("gray", 1), ("gray,jacobi", 2), ("gray,,pad_", 6), ("stencils", 9)]
+)
+def test_only_takes_several_words_and_a_group(only, count):
+    found = [t.label for t in tasks(Settings(only=only))]
+    assert len(found) == count == len(set(found))
+    assert "roll_gray_scott" in found
 
 
 def test_eager_is_the_function_itself():

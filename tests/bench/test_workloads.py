@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from torch_piecewise.bench.variants import own_code
-from torch_piecewise.bench.workloads import WORKLOADS, Workload, bind, disagreement, traffic
+from torch_piecewise.bench.workloads import (
+    STENCILS,
+    WORKLOADS,
+    Workload,
+    bind,
+    disagreement,
+    find,
+    traffic,
+)
 
 every_workload = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
 
@@ -33,6 +41,18 @@ def test_cut_at_every_seam(workload, backend):
 @every_workload
 def test_cut_at_every_seam_in_bfloat16(workload, backend):
     assert not agrees(workload, backend, "tiny", torch.bfloat16, "seams")
+
+
+@pytest.mark.parametrize("name", STENCILS)
+def test_stencils_in_float64(name, backend):
+    assert not agrees(find(name), backend, "tiny", torch.float64, "seams")
+
+
+@pytest.mark.parametrize("name", STENCILS)
+def test_stencils_stay_in_their_dtype(name):
+    stencil = find(name)
+    results = bind(stencil, stencil.fn, stencil.inputs("cpu", torch.float64, "tiny"))()
+    assert {result.dtype for result in results} == {torch.float64}
 
 
 @pytest.mark.long

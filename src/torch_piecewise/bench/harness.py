@@ -6,6 +6,7 @@ Each variant has a code object of its own, is compiled before any is timed, and 
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from torch_piecewise.bench.nests import NestTimes, measure_nests
 from torch_piecewise.bench.plans import PlanFacts, count, plans_of
 from torch_piecewise.bench.seams import Tensors
 from torch_piecewise.bench.settings import Settings, Task
@@ -47,7 +49,8 @@ class Record:
     """All that was measured on one subject; `error` where it could not be.
 
     `noise` is what A/A shows: a speed nearer to 1 than that says nothing. `difference` is the
-    largest between the piecewise and the plain Inductor result, 0.0 if they are equal.
+    largest between the piecewise and the plain Inductor result, 0.0 if they are equal. `nests` are
+    those that can be cut, timed apart, where `settings.choices` asks for it.
     """
 
     suite: str
@@ -62,6 +65,7 @@ class Record:
     copy_gb_per_s: float | None = None
     difference: float | None = None
     plan: PlanFacts | None = None
+    nests: tuple[NestTimes, ...] = ()
     error: str = ""
 
     def variant(self, name: str) -> VariantResult | None:
@@ -99,7 +103,11 @@ def measure(task: Task, settings: Settings) -> Record:
     if torch.device(settings.device).type == "cpu":
         torch.set_num_threads(settings.threads)
     torch.manual_seed(0)
-    return measure_subject(prepare(task, settings), settings, variants(settings.backend))
+    subject = prepare(task, settings)
+    record = measure_subject(subject, settings, variants(settings.backend, settings.choices))
+    if not settings.choices:
+        return record
+    return dataclasses.replace(record, nests=measure_nests(subject, settings, record.calls))
 
 
 def measure_subject(

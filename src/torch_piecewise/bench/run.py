@@ -14,9 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch_piecewise.bench import machine
 from torch_piecewise.bench.compile_time import CompileRecord, contestants
 from torch_piecewise.bench.harness import Record, measure
-from torch_piecewise.bench.plans import share_in_ir
 from torch_piecewise.bench.settings import Settings, Task
-from torch_piecewise.bench.timing import geometric_mean
+from torch_piecewise.bench.verdict import summary
 from torch_piecewise.bench.worker import ask_compile, ask_measure
 
 T = TypeVar("T")
@@ -94,30 +93,6 @@ def _with_progress(
 def _said(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
-
-
-def summary(records: Iterable[Record]) -> dict[str, Any]:
-    """The few numbers that say how a run went."""
-    every = list(records)
-    speeds, slower = {}, []
-    for record in every:
-        tested = record.variant("piecewise")
-        if tested is not None:
-            label = Task(record.suite, record.name, record.train).label
-            speeds[label] = tested.speed
-            if tested.speed < 1.0 - record.noise:
-                slower.append(label)
-    slowest = min(speeds, key=lambda name: speeds[name], default=None)
-    return {
-        "subjects": len(every),
-        "failed": sum(bool(record.problems) for record in every),
-        "equal_to_inductor": sum(record.difference == 0.0 for record in every),
-        "geometric_mean_speed": geometric_mean(list(speeds.values())) if speeds else None,
-        "lowest_speed": speeds[slowest] if slowest else None,
-        "slowest": slowest,
-        "slower_than_noise": slower,
-        "share_in_ir": share_in_ir([r.plan for r in every if r.plan is not None]),
-    }
 
 
 def report(settings: Settings, records: Sequence[Record | CompileRecord]) -> dict[str, Any]:

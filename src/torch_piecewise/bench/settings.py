@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 SUITES = ("seams", "models", "programs")
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "float64")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Settings:
 
     `threads` are those of a step; `compile_workers` those that build C++ code, the same number for
     every variant. `backend` is what is measured against Inductor. `seed` and `count` are those of
-    the programs suite: which programs are drawn, and how many.
+    the programs suite: which programs are drawn, and how many. `only` holds words with commas
+    between them. `choices` measures too what cutting always and never would give; see `nests`.
     """
 
     suite: str = "seams"
@@ -30,6 +31,7 @@ class Settings:
     rounds: int = 15
     seconds: float = 2.0
     only: str = ""
+    choices: bool = False
     fresh: bool = True
     compile_workers: int = os.cpu_count() or 1
     compile_repeats: int = 3
@@ -42,6 +44,11 @@ class Settings:
         found = getattr(torch, self.dtype)
         assert isinstance(found, torch.dtype)
         return found
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of `only`; one that every name has where there are none."""
+        return tuple(word for word in self.only.split(",") if word) or ("",)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -47,7 +47,7 @@ class Subject:
 
 
 def tasks(settings: Settings) -> tuple[Task, ...]:
-    """The subjects of the suite whose label contains `settings.only`."""
+    """The subjects of the suite that `settings.only` asks for; see `is_meant`."""
     if settings.suite == "seams":
         every = [Task("seams", w.name, w.train) for w in workloads.WORKLOADS]
     elif settings.suite == "programs":
@@ -58,7 +58,12 @@ def tasks(settings: Settings) -> tuple[Task, ...]:
     else:
         every = [Task("models", m.name) for m in models.MODELS]
         every += [Task("models", name, train=True) for name in TRAINED]
-    return tuple(task for task in every if settings.only in task.label)
+    return tuple(t for t in every if any(is_meant(t.label, word) for word in settings.words))
+
+
+def is_meant(label: str, word: str) -> bool:
+    """Whether a word names a subject: by a part of its label, or as one of the "stencils"."""
+    return word in label or (word == "stencils" and label in workloads.STENCILS)
 
 
 def prepare(task: Task, settings: Settings) -> Subject:

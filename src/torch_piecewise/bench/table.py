@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -13,21 +14,12 @@ from rich.text import Text
 from torch_piecewise.bench.compile_time import CompileRecord
 from torch_piecewise.bench.harness import Record
 from torch_piecewise.bench.plans import PlanFacts
-from torch_piecewise.bench.run import summary
-from torch_piecewise.bench.settings import Settings, Task
+from torch_piecewise.bench.settings import Settings
+from torch_piecewise.bench.variants import OFF, SEAMS
+from torch_piecewise.bench.verdict import FAST, label_of, summary
 
-COLUMNS = (
-    "eager",
-    "inductor ms",
-    "A/A",
-    "pw. cat",
-    "piecewise",
-    "GB/s",
-    "copy",
-    "pieces",
-    "difference",
-)
-NARROWEST = 110
+Column = tuple[str, Callable[[Record], str | Text]]
+NARROWEST = 150
 
 
 def wide_console() -> Console:
@@ -41,18 +33,33 @@ def table(records: Sequence[Record], settings: Settings) -> Table:
     scale = f"{settings.scale}, " if settings.suite != "models" else ""
     seed = f" of seed {settings.seed}" if settings.suite == "programs" else ""
     title = f"{settings.suite}{seed}, {scale}{settings.dtype}, {settings.threads} thread(s)"
-    made = _empty(title, COLUMNS, _caption(records))
+    made = _empty(title, [heading for heading, _ in _columns(settings)], _caption(records))
     for record in records:
-        made.add_row(*_row(record))
+        made.add_row(*_row(record, settings))
     return made
 
 
 def problems(records: Sequence[Record]) -> Iterator[Text]:
     """A line for each thing that went wrong."""
     for record in records:
-        label = Task(record.suite, record.name, record.train).label
+        label = label_of(record)
         for problem in record.problems:
             yield Text(f"{label}: {problem}", style="red")
+
+
+def notes(records: Sequence[Record]) -> Iterator[Text]:
+    """What limits the slow subjects, and a line for each choice that was wrong."""
+    found = summary(records)
+    limits = found["limited_by"]
+    for by in ("bytes", "code"):
+        names = ", ".join(name for name in limits if limits[name] == by)
+        if names:
+            yield Text(f"under {FAST}x, limited by {by}: {names}")
+    choices = found.get("choices", {"wrong_subjects": {}, "wrong_nests": []})
+    for name, loss in choices["wrong_subjects"].items():
+        yield Text(f"wrong choice: {name} takes {loss:.2f} times the best of off and seams")
+    for line in choices["wrong_nests"]:
+        yield Text(f"wrong choice: {line}")
 
 
 def _empty(title: str, columns: Sequence[str], caption: str | None = None) -> Table:
@@ -67,7 +74,7 @@ def compile_table(records: Sequence[CompileRecord], settings: Settings) -> Table
     title = f"cold compile, {settings.suite}, {settings.compile_workers} worker(s)"
     made = _empty(title, ("inductor", "piecewise", "ratio"))
     for record in records:
-        label = Task(record.suite, record.name, record.train).label
+        label = label_of(record)
         if record.ratio is None:
             made.add_row(label, Text(record.error, style="red"))
             continue
@@ -94,29 +101,36 @@ def pieces(plan: PlanFacts | None) -> str:
     return "-" if plan is None else f"{plan.pieces} / {plan.nests}"
 
 
-def _row(record: Record) -> tuple[str | Text, ...]:
-    label = Task(record.suite, record.name, record.train).label
-    name = Text(label, style="red" if record.problems else "")
-    if not record.variants:
-        return name, Text("failed", style="red")
+def _columns(settings: Settings) -> tuple[Column, ...]:
+    """The headings, and what stands under them."""
+    always = (("off", _speed_of(OFF.name)), ("seams", _speed_of(SEAMS.name)))
+    return (
+        ("eager", _speed_of("eager")),
+        ("inductor ms", lambda r: f"{plain.ms:.3f}" if (plain := r.variant("inductor")) else "-"),
+        ("A/A", lambda r: f"±{100 * r.noise:.1f}%"),
+        ("pw. cat", _speed_of("inductor_pointwise_cat")),
+        ("piecewise", _speed_of("piecewise")),
+        *((f"always {name}", cell) for name, cell in always if settings.choices),
+        ("GB/s", lambda r: _rate(tested.gb_per_s if (tested := r.variant("piecewise")) else None)),
+        ("copy", lambda r: _rate(r.copy_gb_per_s)),
+        ("pieces", lambda r: pieces(r.plan)),
+        ("difference", lambda r: difference(r.difference)),
+    )
 
-    def column(name: str) -> str | Text:
-        found = record.variant(name)
+
+def _speed_of(variant: str) -> Callable[[Record], str | Text]:
+    def cell(record: Record) -> str | Text:
+        found = record.variant(variant)
         return "-" if found is None else speed(found.speed, record.noise)
 
-    plain, tested = record.variant("inductor"), record.variant("piecewise")
-    return (
-        name,
-        column("eager"),
-        f"{plain.ms:.3f}" if plain else "-",
-        f"±{100 * record.noise:.1f}%",
-        column("inductor_pointwise_cat"),
-        column("piecewise"),
-        _rate(tested.gb_per_s if tested else None),
-        _rate(record.copy_gb_per_s),
-        pieces(record.plan),
-        difference(record.difference),
-    )
+    return cell
+
+
+def _row(record: Record, settings: Settings) -> tuple[str | Text, ...]:
+    name = Text(label_of(record), style="red" if record.problems else "")
+    if not record.variants:
+        return name, Text("failed", style="red")
+    return name, *(cell(record) for _, cell in _columns(settings))
 
 
 def _rate(value: float | None) -> str:
@@ -131,7 +145,26 @@ def _caption(records: Sequence[Record]) -> str:
         said.append(f"geometric mean {found['geometric_mean_speed']:.2f}x")
         said.append(f"lowest {found['lowest_speed']:.2f}x ({found['slowest']})")
         said.append(f"{len(found['slower_than_noise'])} slower than the noise explains")
+    if found["without_controls"]["subjects"]:
+        said.append(_without_controls(**found["without_controls"]))
+    if found.get("choices", {}).get("subjects"):
+        said.append(_choices(found["choices"]))
     if found["share_in_ir"] is not None:
         said.append(f"{100 * found['share_in_ir']:.1f}% of the nests pass through the loop IR")
     said.append("speeds are over plain Inductor, ~ is inside the A/A noise")
     return "; ".join(said)
+
+
+def _without_controls(subjects: int, over_plain: float, over_best_rival: float) -> str:
+    said = f"{over_plain:.2f}x over plain, {over_best_rival:.2f}x over the best rival"
+    return f"without controls ({subjects}) {said}"
+
+
+def _choices(found: Mapping[str, Any]) -> str:
+    said = [f"always {way} {found[f'always_{way}']:.2f}x" for way in ("off", "seams")]
+    for what in ("nests", "subjects"):
+        count, right = found[what], found[f"right_{what}"]
+        said.append(f"{right} of {count} {what} chosen right ({100 * right / count:.0f}%)")
+    if found["unclear_nests"]:
+        said.append(f"{found['unclear_nests']} of these nests only within the noise")
+    return ", ".join(said)

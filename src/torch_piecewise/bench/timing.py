@@ -15,6 +15,7 @@ import torch
 from torch_piecewise.bench.workloads import Step
 
 MOST_ROUNDS = 101
+WARM_UP = 3  # calls of each step before the first sample
 SHORTEST_SAMPLE = 2e-3  # seconds; shorter steps are called several times a sample
 
 
@@ -64,7 +65,7 @@ def take_turns(
     rounds: int,
     seconds: float = 0.0,
     device: torch.device | str = "cpu",
-    warm_up: int = 3,
+    warm_up: int = WARM_UP,
     calls: int | None = None,
 ) -> Samples:
     """Samples of every step, at least `rounds` of them (2 or more), more while `seconds` last.

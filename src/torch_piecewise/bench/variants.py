@@ -17,10 +17,10 @@ import torch
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a function. `backend` None is eager mode."""
+    """One way to run a function. `backend` is a name or a function; None is eager mode."""
 
     name: str
-    backend: str | None
+    backend: str | Callable[..., Any] | None
     options: tuple[tuple[str, Any], ...] = field(default=())
 
 
@@ -28,6 +28,9 @@ EAGER = Variant("eager", None)
 PLAIN = Variant("inductor", "inductor")
 AGAIN = Variant("inductor_again", "inductor")  # A/A: what differs from PLAIN is noise
 FORCED = Variant("inductor_pointwise_cat", "inductor", (("force_pointwise_cat", True),))
+# never cut, and every concatenation left to Inductor; always cut, concatenations as by default
+OFF = Variant("always_off", "piecewise", (("split", "off"),))
+SEAMS = Variant("always_seams", "piecewise", (("split", "seams"),))
 
 
 def piecewise(backend: str = "piecewise") -> Variant:
@@ -35,8 +38,8 @@ def piecewise(backend: str = "piecewise") -> Variant:
     return Variant("piecewise", backend)
 
 
-def variants(backend: str = "piecewise") -> tuple[Variant, ...]:
-    return EAGER, PLAIN, AGAIN, FORCED, piecewise(backend)
+def variants(backend: str = "piecewise", choices: bool = False) -> tuple[Variant, ...]:
+    return EAGER, PLAIN, AGAIN, FORCED, piecewise(backend), *((OFF, SEAMS) if choices else ())
 
 
 def own_code(fn: Callable[..., Any], label: str) -> Callable[..., Any]:

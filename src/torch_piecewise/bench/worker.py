@@ -17,6 +17,7 @@ from typing import Any
 
 from torch_piecewise.bench.compile_time import compile_once
 from torch_piecewise.bench.harness import Record, VariantResult, measure
+from torch_piecewise.bench.nests import NestTimes
 from torch_piecewise.bench.plans import PlanFacts
 from torch_piecewise.bench.settings import Settings, Task
 
@@ -39,8 +40,10 @@ def ask_compile(task: Task, variant: str, settings: Settings) -> float:
 
 def record_from_json(raw: dict[str, Any]) -> Record:
     plan = raw.pop("plan")
+    nests = tuple(NestTimes(**n) for n in raw.pop("nests"))
     results = [VariantResult(**{**v, "samples": tuple(v["samples"])}) for v in raw.pop("variants")]
-    return Record(**raw, variants=tuple(results), plan=PlanFacts(**plan) if plan else None)
+    facts = PlanFacts(**plan) if plan else None
+    return Record(**raw, variants=tuple(results), plan=facts, nests=nests)
 
 
 def _ask(

@@ -18,6 +18,7 @@ from torch_piecewise.bench.seams import GROUPS, SCALES, WORKLOADS, Source, Tenso
 __all__ = [
     "GROUPS",
     "SCALES",
+    "STENCILS",
     "WORKLOADS",
     "Step",
     "Workload",
@@ -30,6 +31,19 @@ __all__ = [
 ]
 
 Step = Callable[[], Tensors]
+
+# Finite differences and lattices: what people run in float64 as well.
+STENCILS = (
+    "pad_heat_step",
+    "pad_jacobi_step",
+    "pad_total_variation",
+    "pad_edge_smoothness",
+    "roll_gray_scott",
+    "roll_wave_step",
+    "roll_lattice_boltzmann",
+    "mask_edge_gradient",
+    "slice_lid_driven",
+)
 
 
 def find(name: str) -> Workload:

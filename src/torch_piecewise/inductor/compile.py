@@ -39,12 +39,13 @@ def compile_graph(
     config: Config,
     report: Report | None = None,
     apply: bool = True,
+    apart: bool = False,
 ) -> Callable[..., Any]:
     """Compile a graph of Dynamo's; `report` hears the plan of each graph made from it.
 
     A backward is compiled and reported when it is first needed. `apply` False only plans: the code
-    is Inductor's own. Raises UnsupportedSetting and CompilerMissing; what Inductor raises passes
-    through.
+    is Inductor's own. `apart` makes a kernel of each nest. Raises UnsupportedSetting and
+    CompilerMissing; what Inductor raises passes through.
     """
     if compiles_in_child_process():
         raise UnsupportedSetting.of(
@@ -54,12 +55,12 @@ def compile_graph(
             'unset it, or compile with backend="inductor"',
         )
     gate.install()
-
     traces = {n.name: n.stack_trace for n in gm.graph.nodes if n.stack_trace}
 
     def inner(gm: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
         gate.install()  # a backward may come after somebody put back what was there before
-        with scope.entered(scope.Scope(config, report, apply, traces)), _compiler_named():
+        mine = scope.Scope(config, report, apply, apart, traces)
+        with scope.entered(mine), _compiler_named():
             return compile_fx_inner(gm, inputs, **kwargs)
 
     patches = {
@@ -68,7 +69,7 @@ def compile_graph(
         **config.patches(),
     }
     # this scope is for the look-up in AOTAutograd's cache
-    with scope.entered(scope.Scope(config, report, apply)), _compiler_named():
+    with scope.entered(scope.Scope(config, report, apply, apart)), _compiler_named():
         compiled = compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
     assert callable(compiled)
     return compiled

@@ -33,17 +33,20 @@ class PiecewiseScheduling(CppScheduling):
             return
         if isinstance(node, OuterLoopFusedSchedulerNode):
             self._codegen_outer_fused(node, mine)
-            return
+        else:
+            self._codegen_nest(node, mine)
+        if mine.apart or self._get_scheduled_num_args() > CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM:
+            self._set_flush_status(True)
+
+    def _codegen_nest(self, node: Any, mine: scope.Scope) -> None:
         # Inductor may split a loop of its own first; doing so twice changes nothing
         nodes = self.try_loop_split(node.get_nodes())
         cut = cut_nest(nodes, mine.config)
         mine.nests.append(cut.plan)
-        if not (cut.pieces and mine.apply):
+        if cut.pieces and mine.apply:
+            self._codegen_pieces(nodes, cut)
+        else:
             super().codegen_node(node)
-            return
-        self._codegen_pieces(nodes, cut)
-        if self._get_scheduled_num_args() > CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM:
-            self._set_flush_status(True)
 
     def _codegen_outer_fused(self, node: Any, mine: scope.Scope) -> None:
         """Nests under one outer loop: each may have its inner axes cut."""

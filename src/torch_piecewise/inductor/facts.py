@@ -23,12 +23,16 @@ MARK = "torch_piecewise plan of "
 
 
 def write() -> None:
-    """Put the facts that were found since the last call into the wrapper's header."""
+    """Put the facts found since the last call, about the kernel just written, into the header."""
     mine = scope.current()
     if mine is None:
         return
     wrapper = V.graph.wrapper_code
-    facts: list[Any] = [nest_to_json(nest) for nest in mine.nests[mine.written :]]
+    facts: list[Any] = [
+        nest_to_json(dataclasses.replace(nest, kernel=mine.kernels))
+        for nest in mine.nests[mine.written :]
+    ]
+    mine.kernels += bool(facts)
     facts = [*map(dataclasses.asdict, mine.notes), *facts]
     mine.notes.clear()
     for fact in facts:

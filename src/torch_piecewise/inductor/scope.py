@@ -23,22 +23,25 @@ class Scope:
     """One compile of ours. `nests` collects the plans of the graph being lowered, in order, `notes`
     what was decided before there were nests and is not yet written.
 
-    `apply` False plans every nest and leaves the code as Inductor has it. `report` hears the plan
-    of each graph whose code was generated or came from a cache. `traces` are the
+    `apply` False plans every nest and leaves the code as Inductor has it. `apart` makes a kernel of
+    each nest (of those under one outer loop together), where Inductor has many in one. `report`
+    hears the plan of each graph whose code was generated or came from a cache. `traces` are the
     user's stack traces by the name of the node in Dynamo's graph.
     """
 
     config: Config
     report: Callable[[Plan], None] | None = None
     apply: bool = True
+    apart: bool = False
     traces: Mapping[str, str] = field(default_factory=dict)
     nests: list[NestPlan] = field(default_factory=list)
     notes: list[Reason] = field(default_factory=list)
     written: int = 0  # how many nests the wrapper's source holds already
+    kernels: int = 0  # in how many kernels these are
 
     def key(self) -> tuple[object, ...]:
         """All that determines our code, for Inductor's cache keys."""
-        return ("torch_piecewise", fingerprint(), self.config.key(), self.apply)
+        return ("torch_piecewise", fingerprint(), self.config.key(), self.apply, self.apart)
 
 
 _current: ContextVar[Scope | None] = ContextVar("torch_piecewise_scope", default=None)

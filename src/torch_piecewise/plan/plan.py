@@ -59,7 +59,8 @@ class NestPlan:
     """One nest. It is whole where it has one piece; `reason` then says why, else why it was cut.
 
     `in_ir` is False where the adapter could not express the nest. `seams` are those found, cut or
-    not. `origins` are (kind, name) of graph nodes: names in the graph that Dynamo gave.
+    not. `origins` are (kind, name) of graph nodes: names in the graph that Dynamo gave. `kernel`
+    counts the calls of kernels that have nests: nests with the same number run in the same call.
     """
 
     name: str
@@ -71,6 +72,7 @@ class NestPlan:
     origins: tuple[str, ...] = ()
     in_ir: bool = True
     text: str = ""  # the nest in the loop IR
+    kernel: int = 0
 
     @property
     def split(self) -> bool:
@@ -126,4 +128,5 @@ def nest_from_json(raw: dict[str, Any]) -> NestPlan:
         origins=tuple(raw["origins"]),
         in_ir=raw["in_ir"],
         text=raw["text"],
+        kernel=raw["kernel"],
     )
