@@ -117,7 +117,9 @@ def test_low_precision(fn, dtype):
     same_as_plain(fn, torch.randn(100, D).to(dtype), eager=False)
 
 
-@pytest.mark.parametrize("fn", [rows_and_columns, norm_of_masked_rows], ids=["shared", "one_by_one"])
+@pytest.mark.parametrize(
+    "fn", [rows_and_columns, norm_of_masked_rows], ids=["shared", "one_by_one"]
+)
 def test_several_threads(fn):
     before = torch.get_num_threads()
     torch.set_num_threads(2)

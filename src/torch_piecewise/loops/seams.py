@@ -20,6 +20,7 @@ from .split import boxes, move
 
 MOST_WRAPS = 8  # more wraps than this along one axis are a period, not a boundary
 MOST_CUTS = 32  # the search stops there: each cut makes the next ones dearer to place
+WHOLE = 16  # elements of the longest vectors: a place that is free to choose is a multiple
 ROUNDS = 3  # a condition over a wrapped index shows its seam once the wrap is cut
 
 _STEPS = (FloorDiv, ModularIndexing, Mod, PythonMod)
@@ -166,13 +167,29 @@ class SeamSearch(Watch):
         if not rest.free_symbols <= self.bounds.sizes.keys() or rest.has(*_OPEN):
             return False
         if self.in_block:
-            for end in (sympy.S.Zero, outer.size - 1):
-                self._sign(sympy.expand(expr.xreplace({outer.symbol: end})), f"{what} in a block")
+            ends = [sympy.expand(expr.xreplace({outer.symbol: end})) for end in (0, outer.size - 1)]
+            self._cut_between(inner.symbol, ends, f"{what} in a block")
             return True
         note = Note("two-axes", f"{what}: depends on {outer.name}, {inner.name} together")
         self.slants.append(Slant(outer.symbol, inner.symbol, note))
         self._note(note.code, note.text)
         return True
+
+    def _cut_between(self, axis: sympy.Symbol, ends: Sequence[sympy.Expr], what: str) -> None:
+        """Cut before and after the places where a sign changes at either end of a block.
+
+        Between them it is open, so they may lie further apart: at whole vectors, where known.
+        """
+        slope = int(ends[0].coeff(axis, 1))
+        rest = [end - slope * axis for end in ends]
+        if not all(isinstance(r, sympy.Integer) for r in rest):
+            for end in ends:
+                self._sign(end, what)
+            return
+        places = [-(int(r) // slope) if slope > 0 else int(r) // -slope + 1 for r in rest]
+        first, last = min(places) // WHOLE * WHOLE, -(-max(places) // WHOLE) * WHOLE
+        self._cut(axis, sympy.Integer(first), what)
+        self._cut(axis, sympy.Integer(last), what)
 
     def _floor_sign(
         self, axis: sympy.Symbol, expr: sympy.Expr, floors: list[sympy.Expr], what: str

@@ -36,7 +36,6 @@ from .cost import Size, starts
 from .plan import Reason
 
 BLOCKS = (4, 8, 16)  # numbers of blocks that are tried
-LANES = 16  # blocks begin at a multiple, so that seams inside fall between vectors
 
 
 @dataclass(frozen=True)
@@ -182,11 +181,12 @@ def _blocks(
     axis = joint.nest.axis(slants[0].outer)
     best: tuple[Box, ...] = ()
     least = pricing.estimate(otherwise, threads)
+    worth = PIECE_WORTH if pricing.split == "auto" else 0.0
     for count in BLOCKS:
         found = boxes(joint.nest, {axis.symbol: _equal_blocks(int(axis.size), count)})
         pieces = _all_pieces(pricing, found)
         written = [sum(not adds_nothing(nest) for _, nest in one) for one in pieces]
-        takes = pricing.estimate(found, threads) + PIECE_WORTH * sum(written)
+        takes = pricing.estimate(found, threads) + worth * sum(written)
         if len(found) > 1 and takes < least and max(written) <= max_pieces:
             best, least = found, takes
     if not best:
@@ -200,7 +200,7 @@ def _blocks(
     starts_at = [box.range(axis.symbol)[0] for box in best[1:]]
     return GroupCutting(
         tuple((box, pricing.within(box)) for box in best),
-        tuple(SeamAt(axis.symbol, at, f"a block of {axis.name}: {notes[0]}") for at in starts_at),
+        tuple(SeamAt(axis.symbol, at, f"a block of {axis.name}, {notes[0]}") for at in starts_at),
         choice.reason,
         (),
         frozenset(notes),
@@ -223,7 +223,7 @@ def _slants(joint: SeamSearch, pricing: GroupPricing) -> list[Slant]:
 
 def _equal_blocks(size: int, count: int) -> list[sympy.Integer]:
     """Where the blocks of an axis begin, but for the first."""
-    step = -(-size // (count * LANES)) * LANES
+    step = -(-size // (count * seams.WHOLE)) * seams.WHOLE
     return [sympy.Integer(at) for at in range(step, size, step)]
 
 
