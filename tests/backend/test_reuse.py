@@ -74,4 +74,5 @@ def test_the_decision():
     assert not of("load", "erf", readers=1).split
     assert not of("load", "exp", itemsize=16).split  # 0.6 ns against three times 16 bytes
     assert of("load", "exp", itemsize=16, readers=4).split
+    assert not of("load", "erf", "where").split and not of("erf", "masked").split
     assert "erf" not in of("erf").reason.text and "2 readers" in of("erf").reason.text

@@ -6,21 +6,26 @@ by Inductor from a body that the loop IR folded for its box. Everything else is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch._inductor.codegen.cpp import CppScheduling, KernelGroup, OuterLoopFusedSchedulerNode
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.utils import IndentedBuffer, parallel_num_threads
 
+from torch_piecewise.plan.plan import NestPlan, Reason
+
 from . import facts, scope
 from .functions import FunctionKernelGroup
+from .group import cut_group, uncut
 from .limited import comment, limited
-from .outer import FusedKernel, together
+from .outer import Heard, SharedKernels, is_shared
+from .parts import together
 from .piece import PieceKernel
-from .planning import Cut, cut_nest
+from .planning import Cut, cut_nest, decide, look
 from .rows import Loops, joined
+
+UNSHARED = Reason("outer-fused", "", "in its pieces the nests can't share their outer loops")
 
 
 class PiecewiseScheduling(CppScheduling):
@@ -44,32 +49,69 @@ class PiecewiseScheduling(CppScheduling):
         cut = cut_nest(nodes, mine.config)
         mine.nests.append(cut.plan)
         if cut.pieces and mine.apply:
-            self._codegen_pieces(nodes, cut)
+            self._codegen_pieces(self.kernel_group, nodes, cut)
         else:
             super().codegen_node(node)
 
     def _codegen_outer_fused(self, node: Any, mine: scope.Scope) -> None:
-        """Nests under one outer loop: each may have its inner axes cut."""
-        depth = node.outer_loop_fusion_depth
-        cuts = [cut_nest(n.get_nodes(), mine.config, depth) for n in node.get_outer_nodes()]
-        mine.nests.extend(cut.plan for cut in cuts)
-        if mine.apply and any(cut.sections for cut in cuts):
-            # Inductor makes a kernel for each nest, and perhaps once more where it can't fuse them
-            names = [n.get_nodes()[0].get_name() for n in node.get_outer_nodes()]
-            by_name = dict(zip(names, cuts, strict=True))
-            self.kernel_proxy_cls = partial(FusedKernel, by_name, depth)  # type: ignore
+        """Nests under one outer loop; Inductor says whether they share it after all."""
+        # before Inductor sees them: it rewrites the bodies of low precision
+        members = [look(n.get_nodes()) for n in node.get_outer_nodes()]
+        names = [n.get_nodes()[0].get_name() for n in node.get_outer_nodes()]
+        group: Any = self.kernel_group
+
+        def heard(kernel: Any, nodes: list[SchedulerNode]) -> None:
+            if is_shared(kernel):
+                cut = cut_group(members, node.outer_loop_fusion_depth, mine.config)
+                written = SharedKernels(group, node, members, cut)
+                mine.nests.extend(self._write_shared(kernel, nodes, written, mine.apply))
+            else:
+                found = members[names.index(nodes[0].get_name())]
+                alone = Cut(found) if isinstance(found, NestPlan) else decide(found, mine.config)
+                mine.nests.append(alone.plan)
+                if alone.pieces and mine.apply:
+                    self._codegen_pieces(group, nodes, alone, decided=True)
+                else:
+                    group.finalize_kernel(kernel, nodes)
+
+        hearing: Any = Heard(group, heard)
+        self.kernel_group = hearing
         try:
             super().codegen_node(node)
         finally:
-            vars(self).pop("kernel_proxy_cls", None)
+            self.kernel_group = group
+
+    def _write_shared(
+        self, whole: Any, nodes: list[SchedulerNode], shared: SharedKernels, apply: bool
+    ) -> Sequence[NestPlan]:
+        """Write the boxes of the shared loops, or the `whole`; the plans say which."""
+        group, boxes = shared.group, shared.cut.boxes if apply else ()
+        kernels = shared.kernels() if boxes else []
+        if not kernels:
+            group.finalize_kernel(whole, nodes)
+            return shared.cut.plans if kernels is not None else uncut(shared.members, UNSHARED)
+        group.scheduled_nodes += nodes
+        for number, (box, kernel) in enumerate(zip(boxes, kernels, strict=True)):
+            text = f"// box {number + 1} of {len(boxes)}, all nests in it: {box.box}"
+            if len(boxes) == 1:
+                group.finalize_kernel(kernel, [])
+            elif isinstance(group, FunctionKernelGroup):
+                name = f"piecewise_{nodes[0].get_name()}_outer_{number}"
+                group.finalize_piece(kernel, name, text)
+            else:
+                self._write(group, text, kernel, number == len(boxes) - 1)
+        return shared.cut.plans
 
     def reset_kernel_group(self) -> None:
         mine = scope.current()
         functions = mine is not None and mine.config.piece_functions
         self.kernel_group = FunctionKernelGroup() if functions else KernelGroup()
 
-    def _codegen_pieces(self, nodes: list[SchedulerNode], cut: Cut) -> None:
-        group, every = self.kernel_group, [*self._loops(nodes, cut)]
+    def _codegen_pieces(
+        self, group: Any, nodes: list[SchedulerNode], cut: Cut, decided: bool = False
+    ) -> None:
+        """Write the pieces of a nest. `decided`: which buffers are written in place is settled."""
+        every = [*self._loops(group, nodes, cut, decided)]
         group.scheduled_nodes += nodes
         if isinstance(group, FunctionKernelGroup):
             first = 0
@@ -81,24 +123,31 @@ class PiecewiseScheduling(CppScheduling):
         outer = sum(not axis.reduce for axis in cut.plan.axes) - 1
         kernels = [*joined(every, outer, parallel_num_threads())]
         for number, loops in enumerate(kernels):
-            start = len(group.loops_code._lines)
-            group.loops_code.writeline(loops.comment)
-            group.finalize_kernel(loops.kernel, [])
-            if number < len(kernels) - 1:
-                _without_barrier(group.loops_code, start)
+            self._write(group, loops.comment, loops.kernel, number == len(kernels) - 1)
 
-    def _loops(self, nodes: list[SchedulerNode], cut: Cut) -> Iterator[Loops]:
+    def _write(self, group: Any, text: str, kernel: Any, last: bool) -> None:
+        """The loops of a kernel; after the last one threads wait for all of them."""
+        start = len(group.loops_code._lines)
+        group.loops_code.writeline(text)
+        group.finalize_kernel(kernel, [])
+        if not last:
+            _without_barrier(group.loops_code, start)
+
+    def _loops(
+        self, group: Any, nodes: list[SchedulerNode], cut: Cut, decided: bool
+    ) -> Iterator[Loops]:
         """The loops of each section. The first piece decides which buffers are written in place."""
-        group, first, count = self.kernel_group, 0, len(cut.pieces)
+        first, count = 0, len(cut.pieces)
         for section in cut.sections:
             box, piece = section[0]
+            inplace = first == 0 and not decided
             if len(section) == 1:
-                with limited(nodes, piece)(first == 0):
+                with limited(nodes, piece)(inplace):
                     kernel = PieceKernel(group)  # type: ignore[no-untyped-call]
                     kernel.codegen_nodes(nodes)
                 yield Loops(box, comment(first, count, box), kernel)
             else:
-                parts = together(group, nodes, section, first, count)
+                parts = together(group, nodes, section, first, count, inplace)
                 parts.codegen_nodes(nodes)
                 yield Loops(box, f"// {len(section)} pieces with the same accumulators", parts)
             first += len(section)

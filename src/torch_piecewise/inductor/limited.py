@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from torch._inductor.loop_body import LoopBody
@@ -39,12 +39,22 @@ def _limited_to(
         for node, body in zip(nodes, bodies, strict=True):
             sizes = (tuple(body.sizes[0]), tuple(body.sizes[1]))
             node._body, node._sizes, node.group = body, sizes, (node.group[0], sizes)
-            if not inplace:
-                vars(node)["decide_inplace_update"] = _decided
-        yield
+        with nullcontext() if inplace else settled(nodes):
+            yield
     finally:
         for node, old_body, old_sizes, old_group in saved:
             node._body, node._sizes, node.group = old_body, old_sizes, old_group
+
+
+@contextmanager
+def settled(nodes: Sequence[SchedulerNode]) -> Iterator[None]:
+    """The nodes as they are, but not deciding again which buffers share memory."""
+    try:
+        for node in nodes:
+            vars(node)["decide_inplace_update"] = _decided
+        yield
+    finally:
+        for node in nodes:
             vars(node).pop("decide_inplace_update", None)
 
 

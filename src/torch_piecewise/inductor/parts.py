@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import sympy
 from torch._inductor import metrics
@@ -31,10 +31,15 @@ from torch._inductor.codegen.cpp import (
     move_code_under_inner_loop,
 )
 from torch._inductor.codegen.cpp_utils import cexpr_index
+from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.utils import parallel_num_threads
 
+from torch_piecewise.loops.idle import adds_nothing
+
 from .accumulate import Accumulators, VectorKernel
+from .limited import comment, limited
 from .part import Limited, PartKernel, Run, Sizes
+from .planning import Section, first_inner
 from .tiling import common
 from .versions import size_hint
 
@@ -96,16 +101,15 @@ class PartsKernel(CppKernelProxy):
 
     def codegen_loops(self, code: Any, worksharing: Any) -> None:
         """As Inductor, but where threads share the elements of a reduction."""
-        threads = parallel_num_threads()
-        if not self._threads_share_reduction(threads):
+        threads, nest = parallel_num_threads(), cast(Any, self.loop_nest)
+        # where nests share loops, the first of them holds those of all
+        if nest.kernel is not self or not self._threads_share_reduction(threads):
             self.codegen_loops_impl(self.loop_nest, code, worksharing)
             return
         metrics.parallel_reduction_count += 1
         worksharing.close()
         self.sharing = (worksharing, threads)
-        assert self.loop_nest is not None
         with code.indent():
-            nest: Any = self.loop_nest
             for loop in nest.loops or ():
                 code.writelines(loop.lines())
             with code.indent():
@@ -199,3 +203,30 @@ class PartsKernel(CppKernelProxy):
             code.writelines(line)
         with code.indent():
             code.splice(run.kernel.gen_body())
+
+
+def together(
+    group: Any,
+    nodes: Sequence[SchedulerNode],
+    section: Section,
+    first: int,
+    count: int,
+    inplace: bool,
+    fused: int | None = None,
+) -> PartsKernel:
+    """The kernel of a section; its first piece has number `first` of `count`.
+
+    `inplace`: it decides which buffers are written in place. `fused` is the number of outer loops
+    that are shared with other nests.
+    """
+    last_box, nest = section[-1]
+    inner = first_inner(nest, fused)
+    parts = [
+        Part(limited(nodes, piece), comment(first + k, count, box), adds_nothing(piece))
+        for k, (box, piece) in enumerate(section)
+    ]
+    # together the parts cover every inner axis; the last one ends where the axes do
+    outer = [axis.size for axis in nest.axes[:inner]]
+    sizes = (*outer, *(stop for _, stop in last_box.ranges[inner:]))
+    depth = sum(not axis.reduce for axis in nest.axes)
+    return PartsKernel(group, parts, (sizes[:depth], sizes[depth:]), inner, inplace)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import sympy
+from torch._inductor.codegen.common import BracesBuffer
 from torch._inductor.codegen.cpp import CppKernelProxy
 from torch._inductor.loop_body import LoopBody
 from torch._inductor.utils import sympy_index_symbol
@@ -19,16 +20,32 @@ from torch._inductor.virtualized import NullKernelHandler, V
 
 
 class PieceKernel(CppKernelProxy):
-    """The loops of one piece."""
+    """The loops of one piece.
+
+    `tiled_like` are the bodies that the axis to vectorise is chosen for, if not for the piece's
+    own. `comment` is written before the innermost code.
+    """
+
+    tiled_like: Sequence[LoopBody] = ()
+    comment = ""
 
     def codegen_functions(self, fn_list: Any, var_sizes_list: Any) -> None:
-        shown = shown_with_all_axes(fn_list)
+        shown = shown_with_all_axes(fn_list, self.tiled_like)
         super().codegen_functions(shown, var_sizes_list)  # type: ignore[no-untyped-call]
 
+    def gen_body(self, code: BracesBuffer | None = None) -> None:
+        if self.comment and code is not None:
+            code.writeline(self.comment)
+        super().gen_body(code)  # type: ignore[no-untyped-call]
 
-def shown_with_all_axes(functions: Sequence[Any]) -> list[Any]:
-    """What `codegen_nodes` made of nodes, as functions in which every axis keeps its number."""
-    return [_shown(fn, _body(fn)) for fn in functions]
+
+def shown_with_all_axes(functions: Sequence[Any], bodies: Sequence[LoopBody] = ()) -> list[Any]:
+    """What `codegen_nodes` made of nodes, as functions in which every axis keeps its number.
+
+    Where Inductor only looks it sees `bodies`, if any are given.
+    """
+    seen = bodies or [_body(fn) for fn in functions]
+    return [_shown(fn, body) for fn, body in zip(functions, seen, strict=True)]
 
 
 def _body(fn: Any) -> LoopBody:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
@@ -15,6 +15,7 @@ from torch_piecewise.loops import seams, text
 from torch_piecewise.loops.ir import Box, LoopNest, walk
 from torch_piecewise.loops.split import sections
 from torch_piecewise.plan.choose import choose
+from torch_piecewise.plan.group import choose_group
 from torch_piecewise.plan.plan import AxisPlan, NestPlan, Piece, Reason, Seam
 
 from . import scope
@@ -46,38 +47,116 @@ def first_inner(nest: LoopNest, fused: int | None) -> int:
     return iterate if fused is None or iterate < len(nest.axes) else min(fused, iterate)
 
 
-def cut_nest(nodes: Sequence[SchedulerNode], config: Config, fused: int | None = None) -> Cut:
-    """Find the seams of the nest that `nodes` make and decide about its pieces.
+@dataclass(frozen=True)
+class Found:
+    """A nest in the loop IR with its seams, and notes on those that can't be cut."""
 
-    `fused` is the number of outer loops that it shares with other nests: those stay whole.
-    """
-    nest = _read(nodes)
-    if isinstance(nest, NotInIR):
-        return Cut(_opaque(nodes, Reason(nest.code, nodes[0].get_name(), str(nest))))
+    nodes: Sequence[SchedulerNode]
+    nest: LoopNest
+    search: seams.SeamSearch
+    notes: tuple[Reason, ...]
+
+    def plan(
+        self,
+        pieces: Sequence[Box],
+        reason: Reason,
+        more: Sequence[Reason] = (),
+        elsewhere: Sequence[seams.SeamAt] = (),
+        settled: Container[str] = (),
+    ) -> NestPlan:
+        """The plan with these pieces, or with one that is all of the nest.
+
+        `more` are further notes, `elsewhere` seams that were not found in the nest as a whole,
+        `settled` the texts of notes that hold no longer.
+        """
+        notes = [*(n for n in self.notes if n.text not in settled), *more]
+        places = {(s.axis, s.position): s for s in (*elsewhere, *self.search.seams)}
+        return NestPlan(
+            name=self.nest.name,
+            axes=tuple(AxisPlan(a.name, str(a.size), a.reduce) for a in self.nest.axes),
+            seams=tuple(Seam(str(s.axis), str(s.position), s.cause) for s in places.values()),
+            pieces=tuple(
+                _piece(self.nest, k, box) for k, box in enumerate(pieces or [everything(self.nest)])
+            ),
+            reason=replace(reason, where=self.nest.name),
+            notes=tuple(replace(n, where=self.nest.name) for n in notes),
+            origins=origins(self.nodes),
+            text=text.show(self.nest),
+        )
+
+
+def look(nodes: Sequence[SchedulerNode]) -> Found | NestPlan:
+    """The nest that `nodes` make and its seams, or the plan of one that is not in the loop IR."""
+    try:
+        nest = to_nest(nodes)
+    except NotInIR as why:
+        return _opaque(nodes, Reason(why.code, nodes[0].get_name(), str(why)))
     search = seams.find(nest)
     notes = tuple(Reason(n.code, nest.name, n.text) for n in search.notes)
-    notes = (*notes, *_leave_positions(search, nest), *_leave_outer(search, nest, fused))
-    found = tuple(Seam(str(s.axis), str(s.position), s.cause) for s in search.seams)
+    return Found(nodes, nest, search, (*notes, *_leave_positions(search, nest)))
 
-    def plan(pieces: Sequence[Box], reason: Reason) -> NestPlan:
-        return _plan(nest, nodes, pieces, reason, found, notes)
 
-    everything = _everything(nest)
+def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
+    """Find the seams of the nest that `nodes` make and decide about its pieces."""
+    found = look(nodes)
+    return Cut(found) if isinstance(found, NestPlan) else decide(found, config)
 
-    if not search.cuts:
+
+def decide(
+    found: Found, config: Config, fused: int | None = None, more: Sequence[Reason] = ()
+) -> Cut:
+    """Decide about the pieces of a nest.
+
+    `fused` is the number of outer loops that it shares with other nests: those stay whole here,
+    for the reasons that `more` gives.
+    """
+    in_blocks = _in_blocks(found, config) if fused is None else None
+    if in_blocks:
+        return in_blocks
+    nest, own = found.nest, {a.symbol for a in found.nest.axes[fused or 0 :]}
+    cuts = {axis: at for axis, at in found.search.cuts.items() if axis in own}
+    if found.search.cuts and config.split == "off":
+        return Cut(found.plan([], Reason("off", "", "splitting is off")))
+    if not cuts and more:
+        return Cut(found.plan([], more[0], more[1:]))
+    if not cuts:
+        notes = found.notes
         code, why = ("left", notes[0].text) if notes else ("no-seams", "no seam on its axes")
-        return Cut(plan([everything], Reason(code, nest.name, why)))
-    if config.split == "off":
-        return Cut(plan([everything], Reason("off", nest.name, "splitting is off")))
+        return Cut(found.plan([], Reason(code, "", why)))
     threads = parallel_num_threads()
-    cut = choose(nest, search.cuts, config.split, config.max_pieces, threads, size_hint)
-    notes = (*notes, *cut.notes)
-    if not cut.pieces:
-        return Cut(plan([everything], cut.reason))
-    apart = sections(nest, [box for box, _ in cut.pieces], first_inner(nest, fused))
-    pieces = dict(cut.pieces)
-    found_sections = tuple(tuple((box, pieces[box]) for box in section) for section in apart)
-    return Cut(plan([box for box, _ in cut.pieces], cut.reason), found_sections)
+    cut = choose(nest, cuts, config.split, config.max_pieces, threads, size_hint)
+    boxes = [box for box, _ in cut.pieces]
+    plan = found.plan(boxes, cut.reason, (*more, *cut.notes))
+    return Cut(plan, apart(nest, cut.pieces, fused))
+
+
+def _in_blocks(found: Found, config: Config) -> Cut | None:
+    """The nest in blocks of an axis, each cut along another one, if a condition over both pays."""
+    search, nest = found.search, found.nest
+    if not search.slants or config.split == "off":
+        return None
+    depth = 1 + [axis.symbol for axis in nest.axes].index(search.slants[0].outer)
+    threads, most = parallel_num_threads(), config.max_pieces
+    cutting = choose_group([search], depth, config.split, most, threads, size_hint)
+    if not cutting.settled:
+        return None
+    pieces = tuple(piece for _, (inside,) in cutting.boxes for piece in inside.pieces)
+    seams_in_blocks = [seam for _, (inside,) in cutting.boxes for seam in inside.seams]
+    plan = found.plan(
+        [box for box, _ in pieces],
+        cutting.reason,
+        cutting.notes,
+        [*cutting.seams, *seams_in_blocks],
+        cutting.settled,
+    )
+    return Cut(plan, apart(nest, pieces))
+
+
+def apart(nest: LoopNest, pieces: Section, fused: int | None = None) -> tuple[Section, ...]:
+    """The pieces of a nest in sections."""
+    by_box = dict(pieces)
+    found = sections(nest, [box for box, _ in pieces], first_inner(nest, fused))
+    return tuple(tuple((box, by_box[box]) for box in section) for section in found)
 
 
 def _leave_positions(search: seams.SeamSearch, nest: LoopNest) -> Iterator[Reason]:
@@ -87,50 +166,15 @@ def _leave_positions(search: seams.SeamSearch, nest: LoopNest) -> Iterator[Reaso
     if cut and kinds & {"argmax", "argmin"} and not argmax_takes_positions():
         for axis in cut:
             del search.cuts[axis.symbol]
+            search.fixed.add(axis.symbol)
         text = "this torch's argmax in C++ counts positions from 0 in every part"
         yield Reason("argmax-position", nest.name, text)
 
 
-def _leave_outer(search: seams.SeamSearch, nest: LoopNest, fused: int | None) -> Iterator[Reason]:
-    """Give up the cuts of the loops that other nests share."""
-    if fused is None:
-        return
-    for axis in nest.axes[: first_inner(nest, fused)]:
-        if search.cuts.pop(axis.symbol, None):
-            text = f"{axis.name} has seams, but other nests share its loop or one inside of it"
-            yield Reason("outer-fused", nest.name, text)
-
-
-def _read(nodes: Sequence[SchedulerNode]) -> LoopNest | NotInIR:
-    try:
-        return to_nest(nodes)
-    except NotInIR as why:
-        return why
-
-
-def _everything(nest: LoopNest) -> Box:
+def everything(nest: LoopNest) -> Box:
+    """The box that is all of the nest."""
     axes = nest.axes
     return Box(tuple(a.symbol for a in axes), tuple((sympy.S.Zero, a.size) for a in axes))
-
-
-def _plan(
-    nest: LoopNest,
-    nodes: Sequence[SchedulerNode],
-    pieces: Sequence[Box],
-    reason: Reason,
-    found: tuple[Seam, ...],
-    notes: tuple[Reason, ...],
-) -> NestPlan:
-    return NestPlan(
-        name=nest.name,
-        axes=tuple(AxisPlan(a.name, str(a.size), a.reduce) for a in nest.axes),
-        seams=found,
-        pieces=tuple(_piece(nest, k, box) for k, box in enumerate(pieces)),
-        reason=reason,
-        notes=notes,
-        origins=origins(nodes),
-        text=text.show(nest),
-    )
 
 
 def _opaque(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:

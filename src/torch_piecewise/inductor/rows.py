@@ -36,17 +36,17 @@ class Loops:
     kernel: Any  # a CppKernelProxy, whose loops exist once its code does
 
 
-class _CommentedLoop(LoopLevel):
+class CommentedLoop(LoopLevel):
     """A loop under a comment."""
 
     comment: str
 
     @staticmethod
-    def of(loop: LoopLevel, comment: str) -> _CommentedLoop:
+    def of(loop: LoopLevel, comment: str) -> CommentedLoop:
         result: Any = copy.copy(loop)
-        result.__class__ = _CommentedLoop
+        result.__class__ = CommentedLoop
         result.comment = comment
-        assert isinstance(result, _CommentedLoop)
+        assert isinstance(result, CommentedLoop)
         return result
 
     def lines(self) -> list[str] | None:
@@ -86,7 +86,7 @@ def _one_kernel(row: Sequence[Loops], depth: int) -> Loops:
     shared = OuterLoopFusedKernel(first.kernel_group)  # type: ignore[no-untyped-call]
     for piece in row:
         inner = piece.kernel.loop_nest.from_loop_level(depth)
-        inner.loops[0] = _CommentedLoop.of(inner.loops[0], piece.comment)
+        inner.loops[0] = CommentedLoop.of(inner.loops[0], piece.comment)
         shared.inner.append(inner)
     first.loop_nest.kernel = shared
     first.loop_nest.loops = first.loop_nest.loops[:depth]

@@ -6,6 +6,7 @@ the axis it depends on. What can't be solved or ordered is left with a note.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import sympy
@@ -14,11 +15,12 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, ModularIndexin
 from .bounds import Bounds, Watch
 from .digits import leading_axis, without_single
 from .fold import fold
-from .ir import LoopNest, operands, walk
+from .ir import Axis, LoopNest, operands, walk
 from .split import boxes, move
 
 MOST_WRAPS = 8  # more wraps than this along one axis are a period, not a boundary
 MOST_CUTS = 32  # the search stops there: each cut makes the next ones dearer to place
+WHOLE = 16  # elements of the longest vectors: a place that is free to choose is a multiple
 ROUNDS = 3  # a condition over a wrapped index shows its seam once the wrap is cut
 
 _STEPS = (FloorDiv, ModularIndexing, Mod, PythonMod)
@@ -42,9 +44,24 @@ class Note:
     text: str
 
 
+@dataclass(frozen=True)
+class Slant:
+    """A condition over two axes together. Inside a block of the outer axis it is open only between
+    two places of the inner one. `note` is what is said where there are no blocks.
+    """
+
+    outer: sympy.Symbol
+    inner: sympy.Symbol
+    note: Note
+
+
 @dataclass
 class SeamSearch(Watch):
-    """The seams of one nest; `cuts` are their positions by axis, in proven order."""
+    """The seams of one nest; `cuts` are their positions by axis, in proven order.
+
+    `fixed` are axes that no one may cut, for a reason that is noted. `in_block`: the nest is a
+    block of another one, in which conditions over two axes are cut along the inner axis.
+    """
 
     nest: LoopNest
     bounds: Bounds
@@ -52,6 +69,9 @@ class SeamSearch(Watch):
     cuts: dict[sympy.Symbol, tuple[sympy.Expr, ...]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     waiting: set[sympy.Symbol] = field(default_factory=set)  # axes with a condition on a wrap
+    fixed: set[sympy.Symbol] = field(default_factory=set)
+    slants: list[Slant] = field(default_factory=list)
+    in_block: bool = False
     _asked: set[tuple[str, sympy.Basic, sympy.Basic]] = field(default_factory=set)
 
     def sign(self, expr: sympy.Expr) -> None:
@@ -112,6 +132,8 @@ class SeamSearch(Watch):
                 self._cut(axis, sympy.Integer(last), what)
                 self.waiting.add(axis)  # the other axes decide in the row between
             return
+        if self._slant(expr, what):
+            return
         axis = self._axis(expr, what)
         if axis is None:
             return
@@ -131,6 +153,43 @@ class SeamSearch(Watch):
             self._cut(axis, -FloorDiv(offset, slope), what)
         else:
             self._cut(axis, FloorDiv(offset, -slope) + 1, what)
+
+    def _slant(self, expr: sympy.Expr, what: str) -> bool:
+        """Whether the condition is one over two axes that blocks of the outer one can help."""
+        axes = [a for a in self.nest.axes if a.symbol in expr.free_symbols]
+        if len(axes) != 2 or axes[0].reduce:
+            return False
+        outer, inner = axes
+        slopes = [expr.coeff(axis.symbol, 1) for axis in axes]
+        rest = sympy.expand(expr - slopes[0] * outer.symbol - slopes[1] * inner.symbol)
+        if not all(isinstance(slope, sympy.Integer) for slope in slopes):
+            return False
+        if not rest.free_symbols <= self.bounds.sizes.keys() or rest.has(*_OPEN):
+            return False
+        if self.in_block:
+            ends = [sympy.expand(expr.xreplace({outer.symbol: end})) for end in (0, outer.size - 1)]
+            self._cut_between(inner.symbol, ends, f"{what} in a block")
+            return True
+        note = Note("two-axes", f"{what}: depends on {outer.name}, {inner.name} together")
+        self.slants.append(Slant(outer.symbol, inner.symbol, note))
+        self._note(note.code, note.text)
+        return True
+
+    def _cut_between(self, axis: sympy.Symbol, ends: Sequence[sympy.Expr], what: str) -> None:
+        """Cut before and after the places where a sign changes at either end of a block.
+
+        Between them it is open, so they may lie further apart: at whole vectors, where known.
+        """
+        slope = int(ends[0].coeff(axis, 1))
+        rest = [end - slope * axis for end in ends]
+        if not all(isinstance(r, sympy.Integer) for r in rest):
+            for end in ends:
+                self._sign(end, what)
+            return
+        places = [-(int(r) // slope) if slope > 0 else int(r) // -slope + 1 for r in rest]
+        first, last = min(places) // WHOLE * WHOLE, -(-max(places) // WHOLE) * WHOLE
+        self._cut(axis, sympy.Integer(first), what)
+        self._cut(axis, sympy.Integer(last), what)
 
     def _floor_sign(
         self, axis: sympy.Symbol, expr: sympy.Expr, floors: list[sympy.Expr], what: str
@@ -209,12 +268,13 @@ class SeamSearch(Watch):
         return self.bounds.negative(sympy.expand(a - b) - 1) is True
 
 
-def find(nest: LoopNest) -> SeamSearch:
+def find(nest: LoopNest, in_block: bool = False) -> SeamSearch:
     """All seams on the nest's axes, and notes on what was left.
 
+    `in_block`: of a condition over two axes, the places on the inner axis where it is settled.
     A cut on a reduction axis makes parts that reduce into the same values: see `split.sections`.
     """
-    search = SeamSearch(nest, Bounds.of(nest.axes, nest.symbols))
+    search = SeamSearch(nest, Bounds.of(nest.axes, nest.symbols), in_block=in_block)
     fold(nest, search)
     for _ in range(ROUNDS - 1):
         inside = [a for a in search.waiting if 0 < len(search.cuts.get(a, ())) <= MOST_WRAPS]
@@ -225,6 +285,24 @@ def find(nest: LoopNest) -> SeamSearch:
             _look_inside(nest, search, axis)
     _leave_negative_wraps(search)
     return search
+
+
+def together(axes: Sequence[Axis], searches: Sequence[SeamSearch]) -> SeamSearch:
+    """The seams that several nests have on the loops that they share: `axes`, the first of each.
+
+    An axis that one of them must not cut is cut by none.
+    """
+    symbols = {s.symbol: s for search in searches for s in search.nest.symbols}
+    shared = LoopNest(searches[0].nest.name, tuple(axes), (), (), tuple(symbols.values()))
+    joint = SeamSearch(shared, Bounds.of(shared.axes, shared.symbols))
+    own = {a.symbol for a in axes}
+    joint.fixed = {s for search in searches for s in search.fixed & own}
+    for search in searches:
+        for seam in search.seams:
+            # a position that the nest itself gave up has a note there
+            if seam.axis in own - joint.fixed and seam.position in search.cuts.get(seam.axis, ()):
+                joint._cut(seam.axis, seam.position, seam.cause)
+    return joint
 
 
 def _leave_negative_wraps(search: SeamSearch) -> None:
@@ -245,6 +323,7 @@ def _leave_negative_wraps(search: SeamSearch) -> None:
         if search.bounds.negative(wrap.args[0]) is False:
             continue
         own = {a.symbol for a in search.nest.axes} & wrap.free_symbols
+        search.fixed |= own
         for axis in own & search.cuts.keys():
             del search.cuts[axis]
             search._note("negative-wrap", f"{wrap}: its left side may be negative")
@@ -255,7 +334,8 @@ def _look_inside(nest: LoopNest, search: SeamSearch, axis: sympy.Symbol) -> None
     for box in boxes(nest, {axis: search.cuts[axis]}):
         start, _ = box.range(axis)
         limited = move(nest, box)
-        inner = SeamSearch(limited, Bounds.of(limited.axes, nest.symbols))
+        bounds = Bounds.of(limited.axes, nest.symbols)
+        inner = SeamSearch(limited, bounds, in_block=search.in_block)
         fold(limited, inner)
         search.waiting |= inner.waiting
         for seam in inner.seams:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
+from typing import Protocol
 
 import sympy
 
@@ -51,12 +52,39 @@ class Cutting:
     notes: tuple[Reason, ...] = ()
 
 
+class Priced(Protocol):
+    """Loops with estimates for their boxes: one nest, or what several nests share."""
+
+    @property
+    def nest(self) -> LoopNest: ...
+    @property
+    def size(self) -> Size: ...
+    @property
+    def whole(self) -> float: ...
+    @property
+    def start(self) -> float: ...
+    @property
+    def price(self) -> Callable[[Box], float]: ...
+    @property
+    def inside(self) -> Callable[[Box], float]: ...
+
+
 @dataclass(frozen=True)
 class Pricing:
     """Estimates for boxes of one nest; each box is restricted once."""
 
     nest: LoopNest
     size: Size
+
+    @cached_property
+    def whole(self) -> float:
+        """What the nest takes uncut."""
+        return cost(self.nest, self.size)
+
+    @cached_property
+    def start(self) -> float:
+        """The part of it that starting loops takes."""
+        return starts(self.nest, self.size)
 
     @cached_property
     def restricted(self) -> Callable[[Box], LoopNest]:
@@ -86,26 +114,32 @@ def choose(
 ) -> Cutting:
     """Choose among the cuts of a nest. `size` says what is not known when compiling."""
     pricing = Pricing(nest, size)
-    kept = cuts
+    found, reason, notes = choose_boxes(cuts, pricing, split, max_pieces, threads)
+    return Cutting(tuple((box, pricing.restricted(box)) for box in found), reason, notes)
+
+
+def choose_boxes(
+    cuts: Cuts, pricing: Priced, split: str, max_pieces: int, threads: int
+) -> tuple[tuple[Box, ...], Reason, tuple[Reason, ...]]:
+    """The boxes to cut into, none where all stays whole, why, and which cuts were given up."""
+    name, kept = pricing.nest.name, cuts
     if split == "auto":
-        hoped = judge(split, nest.name, cost(nest, size), at_best(cuts, pricing), _count(cuts))
+        hoped = judge(split, name, pricing.whole, at_best(cuts, pricing), count_boxes(cuts))
         if not hoped.split:
-            return Cutting((), hoped.reason)
+            return (), hoped.reason, ()
         kept = worthwhile(cuts, pricing)
         if not kept:
             text = f"none of its {sum(map(len, cuts.values()))} cuts saves enough"
-            return Cutting((), Reason("no-gain", nest.name, text, HINT))
+            return (), Reason("no-gain", name, text, HINT), ()
     kept, notes = under_cap(kept, max_pieces, pricing)
     if not kept:
-        return Cutting((), notes[0], notes)
-    found = boxes(nest, kept)
+        return (), notes[0], notes
+    found = boxes(pricing.nest, kept)
     if split == "auto":
         found = joined(found, pricing.price)
-    whole = cost(nest, size) / threads
     cut = sum(map(pricing.price, found)) / threads + loop_cost(threads) * len(found)
-    choice = judge(split, nest.name, whole, cut, len(found))
-    pieces = tuple((box, pricing.restricted(box)) for box in found) if choice.split else ()
-    return Cutting(pieces, choice.reason, notes)
+    choice = judge(split, name, pricing.whole / threads, cut, len(found))
+    return found if choice.split else (), choice.reason, notes
 
 
 HINT = 'split="seams" cuts it all the same'
@@ -130,15 +164,15 @@ def loop_cost(threads: int) -> float:
     return START if threads == 1 else START_THREADS
 
 
-def at_best(cuts: Cuts, pricing: Pricing) -> float:
+def at_best(cuts: Cuts, pricing: Priced) -> float:
     """What all of the cuts would take if loops started for nothing: no choice of them takes less.
 
     Most nests are done with here, before every cut is weighed. Of more boxes than can be looked at
     the largest stands for all, which is a guess.
     """
     nest, size = pricing.nest, pricing.size
-    if _count(cuts) <= MOST_PRICED:
-        return sum(map(pricing.inside, boxes(nest, cuts))) + starts(nest, size)
+    if count_boxes(cuts) <= MOST_PRICED:
+        return sum(map(pricing.inside, boxes(nest, cuts))) + pricing.start
     largest = [max(pairwise(_ends(nest, cuts, a)), key=_length(size)) for a in nest.axes]
     box = Box(tuple(a.symbol for a in nest.axes), tuple(largest))
     share = math.prod(size(a.size) / max(_length(size)(r), 1) for a, r in zip(nest.axes, largest))
@@ -153,9 +187,9 @@ def _length(size: Size) -> Callable[[tuple[sympy.Expr, sympy.Expr]], int]:
     return lambda ends: size(ends[1] - ends[0])
 
 
-def worthwhile(cuts: Cuts, pricing: Pricing) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:
+def worthwhile(cuts: Cuts, pricing: Priced) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:
     """The cuts that save enough."""
-    least = max(PIECE_WORTH, LEAST_SHARE * cost(pricing.nest, pricing.size))
+    least = max(PIECE_WORTH, LEAST_SHARE * pricing.whole)
     kept = {axis: tuple(at) for axis, at in cuts.items() if at}
     while kept:
         axis, position, saving = _least(kept, pricing)
@@ -166,13 +200,13 @@ def worthwhile(cuts: Cuts, pricing: Pricing) -> dict[sympy.Symbol, tuple[sympy.E
 
 
 def under_cap(
-    cuts: Cuts, max_pieces: int, pricing: Pricing
+    cuts: Cuts, max_pieces: int, pricing: Priced
 ) -> tuple[dict[sympy.Symbol, tuple[sympy.Expr, ...]], tuple[Reason, ...]]:
     """Cuts that make at most `max_pieces`, and a reason where that needed some given up."""
     kept = {axis: tuple(at) for axis, at in cuts.items() if at}
-    count = _count(kept)
+    count = count_boxes(kept)
     given_up = 0
-    while kept and _count(kept) > max_pieces:
+    while kept and count_boxes(kept) > max_pieces:
         axis, position, _ = _least(kept, pricing)
         kept = _without(kept, axis, position)
         given_up += 1
@@ -182,7 +216,7 @@ def under_cap(
     hint = "raise the option max_pieces"
     if not kept:
         return {}, (Reason("too-many-pieces", pricing.nest.name, text, hint),)
-    text += f": the {given_up} cuts that save least are left out, {_count(kept)} pieces"
+    text += f": the {given_up} cuts that save least are left out, {count_boxes(kept)} pieces"
     return kept, (Reason("joined", pricing.nest.name, text, hint),)
 
 
@@ -211,7 +245,8 @@ def _joined_row(row: tuple[Box, ...], k: int, price: Callable[[Box], float]) -> 
     return tuple(kept)
 
 
-def _count(cuts: Cuts) -> int:
+def count_boxes(cuts: Cuts) -> int:
+    """How many boxes the cuts make."""
     return math.prod(len(positions) + 1 for positions in cuts.values())
 
 
@@ -222,13 +257,13 @@ def _without(
     return {a: left if a == axis else at for a, at in cuts.items() if a != axis or left}
 
 
-def _least(cuts: Cuts, pricing: Pricing) -> tuple[sympy.Symbol, sympy.Expr, float]:
+def _least(cuts: Cuts, pricing: Priced) -> tuple[sympy.Symbol, sympy.Expr, float]:
     """The cut that saves least: axis, position, nanoseconds.
 
     Some conditions are decided only where several axes are cut, so a cut is judged with those of
     the other axes in place, unless that makes too many boxes to look at.
     """
-    others = cuts if _count(cuts) <= MOST_PRICED else {}
+    others = cuts if count_boxes(cuts) <= MOST_PRICED else {}
 
     def saving(axis: sympy.Symbol, k: int) -> float:
         def total(positions: Sequence[sympy.Expr]) -> float:

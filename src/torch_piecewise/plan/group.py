@@ -1,0 +1,252 @@
+"""Decide for nests that run one after another inside outer loops that they share, as in a softmax.
+
+The shared axes are cut for all nests at once, and inside every box of them each nest at the seams
+that it has there: these may differ from box to box.
+
+    for i0 in the first box:     # every nest: one piece, or several along its own axes
+    for i0 in the second box:    # every nest again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import sympy
+
+from torch_piecewise.loops import seams
+from torch_piecewise.loops.idle import adds_nothing
+from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.loops.seams import SeamAt, SeamSearch, Slant
+from torch_piecewise.loops.split import Cuts, boxes, restrict
+
+from .choose import (
+    PIECE_WORTH,
+    Pieces,
+    Pricing,
+    choose_boxes,
+    joined,
+    judge,
+    loop_cost,
+    under_cap,
+    worthwhile,
+)
+from .cost import Size, starts
+from .plan import Reason
+
+BLOCKS = (4, 8, 16)  # numbers of blocks that are tried
+
+
+@dataclass(frozen=True)
+class Inside:
+    """One nest inside a box of the shared axes: its pieces there, and what they take.
+
+    `computing` is the price without what starting loops takes. `seams` are those on its own axes.
+    """
+
+    pieces: Pieces
+    price: float
+    computing: float
+    seams: tuple[SeamAt, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupCutting:
+    """The boxes of the shared axes, with each nest inside; none where these axes stay whole.
+
+    `seams` are those of the shared axes, `settled` the texts of notes that no longer hold.
+    """
+
+    boxes: tuple[tuple[Box, tuple[Inside, ...]], ...]
+    seams: tuple[SeamAt, ...]
+    reason: Reason
+    notes: tuple[Reason, ...] = ()
+    settled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class GroupPricing:
+    """Estimates for boxes of the shared axes: each is worth what the nests take inside, at best.
+
+    `nest` has the shared axes and no body; `cap` is the most pieces of a nest inside a box.
+    """
+
+    nest: LoopNest
+    members: tuple[SeamSearch, ...]
+    split: str
+    cap: int
+    size: Size
+
+    @cached_property
+    def whole(self) -> float:
+        """What all nests take while the shared axes are whole."""
+        (everything,) = boxes(self.nest, {})
+        return self.price(everything)
+
+    def estimate(self, found: Sequence[Box], threads: int) -> float:
+        """Nanoseconds of one run in these boxes, or whole where there are none."""
+        if not found:
+            return self.whole / threads
+        return sum(map(self.price, found)) / threads + loop_cost(threads) * len(found)
+
+    @cached_property
+    def start(self) -> float:
+        return sum(starts(member.nest, self.size) for member in self.members)
+
+    @cached_property
+    def within(self) -> Callable[[Box], tuple[Inside, ...]]:
+        def within(box: Box) -> tuple[Inside, ...]:
+            return tuple(self._inside(member, box) for member in self.members)
+
+        return lru_cache(maxsize=None)(within)
+
+    @property
+    def price(self) -> Callable[[Box], float]:
+        return lambda box: sum(part.price for part in self.within(box))
+
+    @property
+    def inside(self) -> Callable[[Box], float]:
+        return lambda box: sum(part.computing for part in self.within(box))
+
+    def _inside(self, member: SeamSearch, box: Box) -> Inside:
+        """The best pieces of one nest in a box of the shared axes."""
+        limited = restrict(member.nest, _in_nest(member.nest, box))
+        pricing = Pricing(limited, self.size)
+        cuts, found = self._own_cuts(member, limited)
+        kept = worthwhile(cuts, pricing) if self.split == "auto" else cuts
+        kept, _ = under_cap(kept, self.cap, pricing)
+        inner = boxes(limited, kept)
+        if self.split == "auto":
+            inner = joined(inner, pricing.price)
+        pieces = tuple(
+            (_placed(box, own), pricing.restricted(own) if kept else limited) for own in inner
+        )
+        price, computing = (sum(map(of, inner)) for of in (pricing.price, pricing.inside))
+        return Inside(pieces, price, computing, found)
+
+    def _own_cuts(self, member: SeamSearch, limited: LoopNest) -> tuple[Cuts, tuple[SeamAt, ...]]:
+        """The cuts of the axes that a nest does not share, and their seams."""
+        own = {a.symbol for a in limited.axes[len(self.nest.axes) :]} - member.fixed
+        if not (member.notes or any(axis in own for axis in member.cuts)):
+            return {}, ()  # nothing is open on these axes in any box
+        whole = limited.axes == member.nest.axes
+        search = member if whole else seams.find(limited, in_block=True)
+        cuts = {axis: at for axis, at in search.cuts.items() if axis in own}
+        return cuts, tuple(seam for seam in search.seams if seam.axis in own)
+
+
+def choose_group(
+    members: Sequence[SeamSearch],
+    depth: int,
+    split: str,
+    max_pieces: int,
+    threads: int,
+    size: Size,
+) -> GroupCutting:
+    """Choose among the cuts of the first `depth` axes, which all members share."""
+    axes = members[0].nest.axes[:depth]
+    joint = seams.together(axes, members)
+    left = tuple(Reason(n.code, "", n.text) for n in joint.notes)
+    pricing = GroupPricing(joint.nest, tuple(members), split, max_pieces, size)
+    found: tuple[Box, ...] = ()
+    reason, notes = Reason("no-seams", "", "no seam on the shared axes"), left
+    if joint.cuts:
+        found, reason, more = choose_boxes(joint.cuts, pricing, split, max_pieces, threads)
+        reason, notes = _for_all(reason, pricing), (*left, *more)
+    blocks = _blocks(joint, pricing, max_pieces, threads, found)
+    if blocks:
+        return replace(blocks, reason=_for_all(blocks.reason, pricing), notes=left)
+    if any(len(p) > max_pieces for p in _all_pieces(pricing, found)):
+        pricing = replace(pricing, cap=max(1, max_pieces // len(found)))
+    chosen = tuple((box, pricing.within(box)) for box in found)
+    return GroupCutting(chosen, tuple(joint.seams), reason, notes)
+
+
+def _blocks(
+    joint: SeamSearch,
+    pricing: GroupPricing,
+    max_pieces: int,
+    threads: int,
+    otherwise: Sequence[Box],
+) -> GroupCutting | None:
+    """Blocks of an axis in which a condition over two axes is mostly settled.
+
+    Of several numbers of blocks that which takes least; None where the boxes `otherwise` take less.
+    A piece that adds nothing has no code, so the cap does not count it.
+    """
+    slants = _slants(joint, pricing)
+    if not slants:
+        return None
+    axis = joint.nest.axis(slants[0].outer)
+    best: tuple[Box, ...] = ()
+    least = pricing.estimate(otherwise, threads)
+    worth = PIECE_WORTH if pricing.split == "auto" else 0.0
+    for count in BLOCKS:
+        found = boxes(joint.nest, {axis.symbol: _equal_blocks(int(axis.size), count)})
+        pieces = _all_pieces(pricing, found)
+        written = [sum(not adds_nothing(nest) for _, nest in one) for one in pieces]
+        takes = pricing.estimate(found, threads) + worth * sum(written)
+        if len(found) > 1 and takes < least and max(written) <= max_pieces:
+            best, least = found, takes
+    if not best:
+        return None
+    total = sum(len(pieces) for pieces in _all_pieces(pricing, best))
+    takes = pricing.estimate(best, threads)
+    choice = judge(pricing.split, joint.nest.name, pricing.whole / threads, takes, total)
+    if not choice.split:
+        return None
+    notes = [slant.note.text for slant in slants]
+    starts_at = [box.range(axis.symbol)[0] for box in best[1:]]
+    return GroupCutting(
+        tuple((box, pricing.within(box)) for box in best),
+        tuple(SeamAt(axis.symbol, at, f"a block of {axis.name}, {notes[0]}") for at in starts_at),
+        choice.reason,
+        (),
+        frozenset(notes),
+    )
+
+
+def _slants(joint: SeamSearch, pricing: GroupPricing) -> list[Slant]:
+    """The conditions over a shared axis and one of a nest's own; all of the same shared axis."""
+    shared = {a.symbol: a for a in joint.nest.axes if a.symbol not in joint.fixed}
+    found = [
+        slant
+        for member in pricing.members
+        for slant in member.slants
+        if slant.outer in shared
+        and slant.inner not in shared
+        and isinstance(shared[slant.outer].size, sympy.Integer)
+    ]
+    return [slant for slant in found if slant.outer == found[0].outer]
+
+
+def _equal_blocks(size: int, count: int) -> list[sympy.Integer]:
+    """Where the blocks of an axis begin, but for the first."""
+    step = -(-size // (count * seams.WHOLE)) * seams.WHOLE
+    return [sympy.Integer(at) for at in range(step, size, step)]
+
+
+def _for_all(reason: Reason, pricing: GroupPricing) -> Reason:
+    if len(pricing.members) == 1:
+        return reason
+    names = ", ".join(axis.name for axis in pricing.nest.axes)
+    return replace(reason, text=f"{reason.text}, for all nests that share {names}")
+
+
+def _all_pieces(pricing: GroupPricing, found: Sequence[Box]) -> list[Pieces]:
+    """For each member, its pieces in all of the boxes."""
+    inside = [pricing.within(box) for box in found]
+    return [tuple(p for part in one for p in part.pieces) for one in zip(*inside, strict=True)]
+
+
+def _in_nest(nest: LoopNest, box: Box) -> Box:
+    """A box of the shared axes as one of a nest, whose other axes are whole."""
+    rest = [a for a in nest.axes if a.symbol not in box.axes]
+    (whole,) = boxes(replace(nest, axes=tuple(rest)), {})
+    return Box((*box.axes, *whole.axes), (*box.ranges, *whole.ranges))
+
+
+def _placed(box: Box, own: Box) -> Box:
+    """A box that was found inside a box of the shared axes, in terms of the nest."""
+    return Box(own.axes, (*box.ranges, *own.ranges[len(box.ranges) :]))

@@ -1,0 +1,154 @@
+"""Conditions over two axes (row against column): blocks of rows, each cut along its columns."""
+
+import pytest
+import torch
+from tests.inductor.code import generated
+from torch import where
+
+from torch_piecewise.report.explain import explain
+
+from .harness import same_as_plain
+from .table import columns, rows, tensor
+
+SHAPE = (131, 150)  # rows that fill no number of blocks, more columns than rows
+
+
+def causal(x):
+    return columns(x) <= rows(x)
+
+
+def causal_sum(x):
+    return where(causal(x), x.exp(), 0).sum(-1)
+
+
+def causal_choice(x):
+    return where(causal(x), x * 2, x + 1)
+
+
+def banded_sum(x):
+    return where((rows(x) - columns(x) < 20) & (columns(x) - rows(x) < 20), x.exp(), 0).sum(-1)
+
+
+def anti_diagonal(x):
+    return where(3 * rows(x) + 2 * columns(x) > 250, x + 1, x * 2)
+
+
+def causal_largest(x):
+    return where(causal(x), x * 2, -torch.inf).amax(-1)
+
+
+def causal_position(x):
+    return where(causal(x), x, -1.0).argmax(-1)
+
+
+def causal_softmax(x):
+    return where(causal(x), x * 2, -torch.inf).softmax(-1)
+
+
+def causal_norm(x):
+    y = where(causal(x), x.exp(), 0)
+    return y / (y.sum(-1, keepdim=True) + 1)
+
+
+def identity(x):
+    return x * 2 + torch.eye(x.shape[0], x.shape[1])
+
+
+ALL = (
+    causal_sum,
+    causal_choice,
+    banded_sum,
+    anti_diagonal,
+    causal_largest,
+    causal_position,
+    causal_softmax,
+    causal_norm,
+    identity,
+)
+BLOCKED = {causal_sum, causal_choice, banded_sum, anti_diagonal, causal_largest, causal_softmax}
+
+
+def nests(fn, x, split="seams", **options):
+    return explain(fn, (x,), options={"split": split, **options}).nests
+
+
+@pytest.mark.parametrize("fn", ALL)
+def test_blocks_give_what_the_whole_gives(fn):
+    x = tensor(SHAPE)
+    exact = fn in (causal_choice, anti_diagonal, causal_largest, causal_position, identity)
+    same_as_plain(fn, x, exact=exact)
+    if fn in BLOCKED:
+        assert all(len(n.starts("i0")) > 1 for n in nests(fn, x)), "no blocks: the test is idle"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.int64], ids=str)
+def test_other_dtypes(dtype):
+    def fn(x):
+        y = where(causal(x), x * 2 + 1, 0)
+        return y.sum(-1), y.amax(-1), where(causal(x), x, -x)
+
+    same_as_plain(fn, tensor(SHAPE, dtype), exact=False)
+
+
+def test_each_block_has_columns_of_its_own():
+    (nest,) = nests(causal_sum, tensor((128, 128)))
+    firsts = {p.box[0][1:]: p.box[1][2] for p in reversed(nest.pieces)}
+    blocks = sorted(firsts, key=lambda rows: int(rows[0]))
+    assert len(blocks) >= 4
+    # a block's first range of columns ends where its first row does
+    assert [firsts[b] for b in blocks[1:]] == [start for start, _ in blocks[1:]]
+    assert not any(note.code == "two-axes" for note in nest.notes)
+
+
+def test_columns_that_no_row_of_a_block_sees_are_not_read():
+    code = generated(causal_sum, torch.randn(128, 128), split="seams")
+    code = code[code.index("#include") :]
+    unseen = code.split("// piece ")[2]  # of the first block: what lies right of it
+    assert unseen.startswith("2 of ") and "i0 in [0, 32), r0 in [32, 128)" in unseen
+    assert "for(" not in unseen.split("// piece ")[0].split("out_ptr")[0]
+
+
+def test_the_cap_on_pieces_holds():
+    (nest,) = nests(causal_choice, tensor((256, 256)), max_pieces=12)
+    assert 1 < len(nest.pieces) <= 12
+    (nest,) = nests(causal_choice, tensor((256, 256)), max_pieces=2)
+    assert len(nest.pieces) == 1 and "two-axes" in {note.code for note in nest.notes}
+
+
+def test_small_nests_stay_whole():
+    (nest,) = nests(causal_sum, tensor((20, 20)), split="auto")
+    assert len(nest.pieces) == 1
+
+
+def test_rows_of_unknown_number_stay_whole():
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        causal_sum, backend="piecewise", options={"split": "seams"}, dynamic=True
+    )
+    for shape in ((131, 150), (40, 40), (3, 9)):
+        x = tensor(shape)
+        torch.testing.assert_close(compiled(x), causal_sum(x))
+
+
+def test_training():
+    def loss(x):
+        return (causal_softmax(x) * columns(x)).sum() + causal_sum(x).square().sum()
+
+    results = []
+    for backend in ("piecewise", "inductor"):
+        x = torch.linspace(-3, 3, 131 * 150).reshape(131, 150).requires_grad_()
+        options = {"split": "seams"} if backend == "piecewise" else None
+        torch._dynamo.reset()
+        torch.compile(loss, backend=backend, options=options)(x).backward()
+        results.append(x.grad)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        same_as_plain(causal_softmax, tensor((512, 300)), exact=False)
+        same_as_plain(causal_sum, tensor((512, 300)), exact=False)
+    finally:
+        torch.set_num_threads(before)
