@@ -49,12 +49,12 @@ def test_nests_left_whole_are_the_same_when_compiled_from_the_ir(monkeypatch) ->
 
     def from_ir(nodes, config):
         cut = planning.cut_nest(nodes, config)
-        nest = planning._read(nodes)
-        if isinstance(nest, planning.NotInIR):
+        found = planning.look(nodes)
+        if not isinstance(found, planning.Found):
             return cut
-        box = planning._everything(nest)
-        seen.append(nest.name)
-        return planning.Cut(cut.plan, (((box, restrict(nest, box)),),))
+        box = planning.everything(found.nest)
+        seen.append(found.nest.name)
+        return planning.Cut(cut.plan, (((box, restrict(found.nest, box)),),))
 
     monkeypatch.setattr(cpu, "cut_nest", from_ir)
 

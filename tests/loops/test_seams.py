@@ -200,3 +200,23 @@ body op0 for i0:
   store(y, [i0], %0)
 """
     assert found(text) == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "op", "second", "places"),
+    [
+        ("i0 + 16", "ge", "i1", {16, 32}),  # open from column 17 to 32: cut at whole vectors
+        ("i1", "lt", "40 - i0", {16, 48}),
+        ("2*i1", "gt", "i0 + 50", {16, 48}),
+        ("i0", "eq", "i1", {16}),  # open from column 0 to 15
+    ],
+)
+def test_in_a_block_a_condition_over_two_axes_is_settled_at_both_sides(
+    first: str, op: str, second: str, places: set[int]
+) -> None:
+    nest = parse(condition(first, op, second, size="16"))
+    search = seams.find(nest, in_block=True)
+    assert {int(at) for cuts in search.cuts.values() for at in cuts} == places and not search.notes
+    columns = [box for box in boxes(nest, search.cuts)]
+    settled = ["where" not in show(restrict(nest, box)) for box in columns]
+    assert settled.count(False) == 1, "one range of columns keeps the condition"
