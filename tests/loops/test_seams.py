@@ -217,6 +217,6 @@ def test_in_a_block_a_condition_over_two_axes_is_settled_at_both_sides(
     nest = parse(condition(first, op, second, size="16"))
     search = seams.find(nest, in_block=True)
     assert {int(at) for cuts in search.cuts.values() for at in cuts} == places and not search.notes
-    columns = [box for box in boxes(nest, search.cuts)]
+    columns = boxes(nest, search.cuts)
     settled = ["where" not in show(restrict(nest, box)) for box in columns]
     assert settled.count(False) == 1, "one range of columns keeps the condition"
