@@ -14,7 +14,8 @@ from torch._inductor.utils import parallel_num_threads
 from torch_piecewise.config import Config
 from torch_piecewise.loops.ir import Axis, Box
 from torch_piecewise.loops.seams import SeamAt
-from torch_piecewise.plan.group import GroupCutting, choose_group
+from torch_piecewise.plan.alike import choose_group_alike
+from torch_piecewise.plan.group import GroupCutting
 from torch_piecewise.plan.plan import NestPlan, Reason
 
 from .planning import Cut, Found, Section, apart, decide
@@ -50,7 +51,7 @@ def cut_group(members: Sequence[Found | NestPlan], depth: int, config: Config) -
         return _inner_cuts(members, depth, config, left)
     searches = [m.search for m in found]
     threads, most = parallel_num_threads(), config.max_pieces
-    cutting = choose_group(searches, depth, config.split, most, threads, size_hint)
+    cutting = choose_group_alike(searches, depth, config.split, most, threads, size_hint)
     if cutting.boxes:
         return _by_boxes(found, depth, cutting)
     reasons = (cutting.reason, *cutting.notes) if cutting.seams else cutting.notes

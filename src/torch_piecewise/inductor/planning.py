@@ -14,8 +14,7 @@ from torch_piecewise.config import Config
 from torch_piecewise.loops import seams, text
 from torch_piecewise.loops.ir import Box, LoopNest, walk
 from torch_piecewise.loops.split import sections
-from torch_piecewise.plan.choose import choose
-from torch_piecewise.plan.group import choose_group
+from torch_piecewise.plan.alike import choose_alike, choose_group_alike
 from torch_piecewise.plan.plan import AxisPlan, NestPlan, Piece, Reason, Seam
 
 from . import scope
@@ -124,7 +123,7 @@ def decide(
         code, why = ("left", notes[0].text) if notes else ("no-seams", "no seam on its axes")
         return Cut(found.plan([], Reason(code, "", why)))
     threads = parallel_num_threads()
-    cut = choose(nest, cuts, config.split, config.max_pieces, threads, size_hint)
+    cut = choose_alike(found.search, cuts, config.split, config.max_pieces, threads, size_hint)
     boxes = [box for box, _ in cut.pieces]
     plan = found.plan(boxes, cut.reason, (*more, *cut.notes))
     return Cut(plan, apart(nest, cut.pieces, fused))
@@ -137,7 +136,7 @@ def _in_blocks(found: Found, config: Config) -> Cut | None:
         return None
     depth = 1 + [axis.symbol for axis in nest.axes].index(search.slants[0].outer)
     threads, most = parallel_num_threads(), config.max_pieces
-    cutting = choose_group([search], depth, config.split, most, threads, size_hint)
+    cutting = choose_group_alike([search], depth, config.split, most, threads, size_hint)
     if not cutting.settled:
         return None
     pieces = tuple(piece for _, (inside,) in cutting.boxes for piece in inside.pieces)

@@ -124,7 +124,8 @@ def choose_boxes(
     """The boxes to cut into, none where all stays whole, why, and which cuts were given up."""
     name, kept = pricing.nest.name, cuts
     if split == "auto":
-        hoped = judge(split, name, pricing.whole, at_best(cuts, pricing), count_boxes(cuts))
+        most, count = pricing.whole / LEAST_GAIN, count_boxes(cuts)
+        hoped = judge(split, name, pricing.whole, at_best(cuts, pricing, most), count, bound=True)
         if not hoped.split:
             return (), hoped.reason, ()
         kept = worthwhile(cuts, pricing)
@@ -145,10 +146,17 @@ def choose_boxes(
 HINT = 'split="seams" cuts it all the same'
 
 
-def judge(split: str, where: str, whole: float, cut: float, count: int) -> Choice:
-    """Weigh what `count` pieces take against what the whole takes, both in nanoseconds."""
+def judge(
+    split: str, where: str, whole: float, cut: float, count: int, bound: bool = False
+) -> Choice:
+    """Weigh what `count` pieces take against what the whole takes, both in nanoseconds.
+
+    `bound`: the pieces take at least that.
+    """
     gain = whole / max(cut, 1.0)
-    text = f"estimated {shown(whole)} whole, {shown(cut)} in {count} pieces: gain {gain:.2f}"
+    least, most = ("at least ", "at most ") if bound else ("", "")
+    text = f"estimated {shown(whole)} whole, {least}{shown(cut)} in {count} pieces"
+    text += f": gain {most}{gain:.2f}"
     if split == "seams":
         return Choice(True, Reason("seams", where, text))
     if gain < LEAST_GAIN:
@@ -164,19 +172,32 @@ def loop_cost(threads: int) -> float:
     return START if threads == 1 else START_THREADS
 
 
-def at_best(cuts: Cuts, pricing: Priced) -> float:
+def at_best(cuts: Cuts, pricing: Priced, most: float) -> float:
     """What all of the cuts would take if loops started for nothing: no choice of them takes less.
 
-    Most nests are done with here, before every cut is weighed. Of more boxes than can be looked at
-    the largest stands for all, which is a guess.
+    Most nests are done with here, before every cut is weighed. The boxes are added up from the
+    largest on, until they take more than `most`. Of more boxes than can be looked at the largest
+    stands for all, which is a guess.
     """
     nest, size = pricing.nest, pricing.size
-    if count_boxes(cuts) <= MOST_PRICED:
-        return sum(map(pricing.inside, boxes(nest, cuts))) + pricing.start
-    largest = [max(pairwise(_ends(nest, cuts, a)), key=_length(size)) for a in nest.axes]
-    box = Box(tuple(a.symbol for a in nest.axes), tuple(largest))
-    share = math.prod(size(a.size) / max(_length(size)(r), 1) for a, r in zip(nest.axes, largest))
-    return pricing.inside(box) * share
+    if count_boxes(cuts) > MOST_PRICED:
+        largest = [max(pairwise(_ends(nest, cuts, a)), key=_length(size)) for a in nest.axes]
+        box = Box(tuple(a.symbol for a in nest.axes), tuple(largest))
+        return pricing.inside(box) * _points(nest.axes, size) / max(_extent(box, size), 1)
+    takes = pricing.start
+    for box in sorted(boxes(nest, cuts), key=lambda box: -_extent(box, size)):
+        takes += pricing.inside(box)
+        if takes > most:
+            break
+    return takes
+
+
+def _points(axes: Sequence[Axis], size: Size) -> int:
+    return math.prod(size(axis.size) for axis in axes)
+
+
+def _extent(box: Box, size: Size) -> int:
+    return math.prod(map(_length(size), box.ranges))
 
 
 def _ends(nest: LoopNest, cuts: Cuts, axis: Axis) -> tuple[sympy.Expr, ...]:

@@ -26,6 +26,7 @@ from .choose import (
     Pieces,
     Pricing,
     choose_boxes,
+    count_boxes,
     joined,
     judge,
     loop_cost,
@@ -151,7 +152,11 @@ def choose_group(
     pricing = GroupPricing(joint.nest, tuple(members), split, max_pieces, size)
     found: tuple[Box, ...] = ()
     reason, notes = Reason("no-seams", "", "no seam on the shared axes"), left
-    if joint.cuts:
+    count = count_boxes(joint.cuts)
+    if count > max_pieces:  # each is the work of several nests to weigh
+        text = f"{count} boxes of the shared axes, the cap is {max_pieces}"
+        reason = Reason("too-many-pieces", "", text, "raise the option max_pieces")
+    elif joint.cuts:
         found, reason, more = choose_boxes(joint.cuts, pricing, split, max_pieces, threads)
         reason, notes = _for_all(reason, pricing), (*left, *more)
     blocks = _blocks(joint, pricing, max_pieces, threads, found)
