@@ -17,6 +17,7 @@ from torch._inductor.utils import IndentedBuffer, parallel_num_threads
 from . import facts, scope
 from .functions import FunctionKernelGroup
 from .limited import comment, limited
+from .lowp import in_float32
 from .outer import FusedKernel, together
 from .piece import PieceKernel
 from .planning import Cut, cut_nest
@@ -36,7 +37,7 @@ class PiecewiseScheduling(CppScheduling):
             return
         # Inductor may split a loop of its own first; doing so twice changes nothing
         nodes = self.try_loop_split(node.get_nodes())
-        cut = cut_nest(nodes, mine.config)
+        cut = cut_nest(in_float32(self.kernel_group, nodes), mine.config)
         mine.nests.append(cut.plan)
         if not (cut.pieces and mine.apply):
             super().codegen_node(node)
@@ -48,7 +49,8 @@ class PiecewiseScheduling(CppScheduling):
     def _codegen_outer_fused(self, node: Any, mine: scope.Scope) -> None:
         """Nests under one outer loop: each may have its inner axes cut."""
         depth = node.outer_loop_fusion_depth
-        cuts = [cut_nest(n.get_nodes(), mine.config, depth) for n in node.get_outer_nodes()]
+        nests = [in_float32(self.kernel_group, n.get_nodes()) for n in node.get_outer_nodes()]
+        cuts = [cut_nest(nodes, mine.config, depth) for nodes in nests]
         mine.nests.extend(cut.plan for cut in cuts)
         if mine.apply and any(cut.sections for cut in cuts):
             # Inductor makes a kernel for each nest, and perhaps once more where it can't fuse them
