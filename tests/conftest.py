@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,17 +37,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     found = [value for r in reports for key, value in r.user_properties if key == "sweep"]
     if not found:
         return
+    from .operators.summary import lines  # slow to import, which runs without the sweep need not
 
-    def count(what: str) -> int:
-        return len({name for each in found for name in each[what]})
-
-    dtypes: Counter[str] = sum((Counter(each["dtypes"]) for each in found), Counter())
-    pieces, backward = (sum(each[k] for each in found) for k in ("pieces", "backward pieces"))
-    write = terminalreporter.write_line
     terminalreporter.section("operators behind seams")
-    write(f"{count('operators')} equal eager mode, {count('backward')} of them with gradients")
-    write("by dtype: " + ", ".join(f"{name} {n}" for name, n in dtypes.most_common()))
-    write(f"{count('split')} were really split: {pieces} pieces, and {backward} in backwards")
+    for line in lines(found):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

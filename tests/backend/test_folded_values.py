@@ -10,6 +10,7 @@ from torch_piecewise.inductor.versions import COMPILES_APART
 from .harness import assert_same, compiled, plain
 
 A = torch.arange
+H = torch.randn(40).bfloat16()
 X, XI, D = torch.randn(40), torch.randint(-50, 50, (40,)), torch.randn(302)
 
 
@@ -35,6 +36,11 @@ CASES = {
     ),
     "zero_sign_of_pad": lambda: F.pad(X, (2, 3), value=-0.0).double(),
     "zero_sign_of_where": lambda: torch.where(A(40) < 3, torch.full((), -0.0), X).double(),
+    "half_rounded_in_a_mask": lambda: F.pad(((H + 1.1) * 0.7).clamp(-1, 2), (3, 2)).double(),
+    "half_rounded_in_a_reduction": lambda: (
+        F.pad(((H + 1.1) * 0.7).clamp(-1, 2), (3, 2)).double().amax()
+    ),
+    "half_value_of_pad": lambda: F.pad(H, (3, 2), value=0.1).double(),
     "zero_sign_half": lambda: F.pad(X.half(), (2, 3), value=-0.0).float(),
 }
 

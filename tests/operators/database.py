@@ -63,17 +63,18 @@ class Sample:
     kwargs: dict[str, Any]
 
 
-def sample(op: OpInfo, dtype: torch.dtype, grad: bool) -> Sample | None:
-    """The largest sample whose input can be cut, or None."""
-    found = None
+def samples(op: OpInfo, dtype: torch.dtype, grad: bool) -> Iterator[Sample]:
+    """The largest sample whose input can be cut; after it the largest of the usual sizes.
+
+    An operator may need the usual sizes: the drawing of larger ones fails, or the call does.
+    """
     for larger in (True, False) if name_of(op) not in USUAL_SIZES else (False,):
-        with contextlib.suppress(Exception):  # an operator's samples may need the usual sizes
+        found = None
+        with contextlib.suppress(Exception):
             found = _largest(op, dtype, grad, larger)
         if found is not None:
-            break
-    if found is None:
-        return None
-    return Sample(_widened(op, found.input, dtype), tuple(found.args), dict(found.kwargs))
+            source = _widened(op, found.input, dtype)
+            yield Sample(source, tuple(found.args), dict(found.kwargs))
 
 
 def _widened(op: OpInfo, source: Any, dtype: torch.dtype) -> Any:

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 NO_SEAM = "no sample with an input that a seam can be made in"
+NO_DTYPE = "takes none of the swept dtypes on a CPU"
+NOT_ON_CPU = "its samples run on a GPU only"
+SPARSE = "its result is sparse"
 
 # A test checks each of these; an operator that belongs here and is missing fails in the sweep.
-LEFT_OUT: dict[str, str] = dict.fromkeys(
-    """
-    arange broadcast_shapes cartesian_prod diagflat empty empty_permuted empty_strided eye full
-    imag istft item linalg.matrix_power linalg.vector_norm linspace linspace.tensor_overload
-    logspace logspace.tensor_overload nn.functional.max_unpool1d.grad nn.functional.unfold
-    normal.number_mean ones randint randn scalar_tensor signal.windows.bartlett
-    signal.windows.blackman signal.windows.cosine signal.windows.exponential
-    signal.windows.gaussian signal.windows.general_cosine signal.windows.general_hamming
-    signal.windows.hamming signal.windows.hann signal.windows.kaiser signal.windows.nuttall
-    sparse.mm.reduce sparse.sampled_addmm t t_copy tensordot tril_indices triu_indices
-    view_as_real zeros
-    """.split(),
-    NO_SEAM,
-)
+LEFT_OUT: dict[str, str] = {
+    **dict.fromkeys(
+        """
+        arange broadcast_shapes cartesian_prod diagflat empty empty_permuted empty_strided eye full
+        imag istft item linalg.matrix_power linalg.vector_norm linspace linspace.tensor_overload
+        logspace logspace.tensor_overload nn.functional.max_unpool1d.grad nn.functional.unfold
+        normal.number_mean ones randint randn scalar_tensor signal.windows.bartlett
+        signal.windows.blackman signal.windows.cosine signal.windows.exponential
+        signal.windows.gaussian signal.windows.general_cosine signal.windows.general_hamming
+        signal.windows.hamming signal.windows.hann signal.windows.kaiser signal.windows.nuttall
+        sparse.mm.reduce sparse.sampled_addmm t t_copy tensordot tril_indices triu_indices
+        view_as_real zeros
+        """.split(),
+        NO_SEAM,
+    ),
+    **dict.fromkeys(
+        """
+        nn.functional.batch_norm.without_cudnn nn.functional.silu.complex torch._scaled_mm
+        torch._scaled_mm_v2 torch.ops.aten._efficient_attention_forward
+        torch.ops.aten._flash_attention_forward
+        """.split(),
+        NO_DTYPE,
+    ),
+    **dict.fromkeys(
+        """
+        jiterator_2inputs_2outputs jiterator_4inputs_with_extra_args jiterator_binary
+        jiterator_binary_return_by_ref jiterator_unary
+        """.split(),
+        NOT_ON_CPU,
+    ),
+    "to_sparse": SPARSE,
+}
 
 # Their results need Python, which breaks the graph, or are random numbers.
 ALONE = frozenset(
@@ -29,7 +50,7 @@ ALONE = frozenset(
     nn.functional.ctc_loss nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
     nn.functional.feature_alpha_dropout.with_train nn.functional.fractional_max_pool2d
     nn.functional.fractional_max_pool3d nn.functional.one_hot nn.functional.rrelu nonzero normal
-    normal.in_place pca_lowrank rand_like randint_like randn_like svd_lowrank to_sparse uniform
+    normal.in_place pca_lowrank rand_like randint_like randn_like svd_lowrank uniform
     unique unique_consecutive
     """.split()
 )

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+LOW_PRECISION = (torch.bfloat16, torch.float16)
 LEAST = 3  # elements along an axis that can be cut
 
 
@@ -76,9 +77,15 @@ def _pad(x: Tensor, dim: int, front: int, value: float | int | bool) -> Tensor:
 
 
 def _changed(x: Tensor, facts: Facts) -> Tensor:
-    """Other values, between the extremes of the input."""
+    """Other values, between the extremes of the input.
+
+    Those of a low precision come from steps that are exact: eager mode would round after each, a
+    compiled loop after the last, and an operator that looks for equal values would see others.
+    """
     if x.dtype == torch.bool:
         return ~x
+    if x.dtype in LOW_PRECISION:
+        return (x * 0.5).clamp(facts.low, facts.high)
     if x.is_floating_point():
         return (x + facts.high) * 0.5
     return facts.low + (facts.high - x)

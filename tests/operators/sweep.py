@@ -10,7 +10,7 @@ import functools
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,9 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_on
 from torch_piecewise.inductor.compile import compile_graph, config_of
 from torch_piecewise.plan.plan import Plan
 
+from . import seams
 from .compare import difference
-from .database import DTYPES, OpInfo, database, sample, seed
+from .database import DTYPES, OpInfo, database, samples, seed
 from .known import ALONE
 from .seams import SEAMS, Facts, Seam, can_be_cut
 
@@ -68,6 +69,7 @@ class Outcome:
     call: Call
     problem: str = ""
     pieces: int = 0  # of its nests that were cut, in the forward
+    own_pieces: int = 0  # of those that compute more than the seam
     gradients: int = 0  # compared
     backward_pieces: int = 0  # of all calls of a graph together, noted with its first
 
@@ -75,17 +77,19 @@ class Outcome:
 def calls_of(operator: str) -> tuple[Call, ...]:
     """Every dtype that an operator takes: float32 with each seam alone, the others with both."""
     op = database()[operator]
-    made = []
+    made: list[Call] = []
     for dtype in DTYPES:
         if dtype not in op.dtypes:
             continue
         grad = dtype == torch.float32 and op.supports_autograd
-        found = sample(op, dtype, grad)
-        if found is not None:
+        kinds = ("pad", "cat") if dtype == torch.float32 else ("both",)
+        for found in samples(op, dtype, grad):
             parts = (found.input, found.args, found.kwargs)
-            kinds = ("pad", "cat") if dtype == torch.float32 else ("both",)
-            made += [_call(operator, op, dtype, kind, parts) for kind in kinds]
-    return tuple(call for call in made if call is not None)
+            calls = [_call(operator, op, dtype, kind, parts) for kind in kinds]
+            if any(calls):
+                made += [call for call in calls if call]
+                break
+    return tuple(made)
 
 
 def _call(
@@ -137,24 +141,36 @@ def _entering(t: Tensor) -> Tensor:
 
 @dataclass
 class Noted:
-    """Pieces of the nests that were cut: of each tensor that goes in, and of all backwards."""
+    """Pieces of the nests that were cut: of each tensor that goes in, and of all backwards.
+
+    `own` counts the nests that compute something of the operator, not only the seam before it.
+    """
 
     graphs: int = 0
     forward: Counter[int] = field(default_factory=Counter)
+    own: Counter[int] = field(default_factory=Counter)
     all_forward: int = 0
+    all_own: int = 0
     backward: int = 0
 
     def add(self, gm: torch.fx.GraphModule, plan: Plan) -> None:
-        owners = _owners(gm)
+        owners, beyond = _owners(gm), _beyond_seams(gm)
         for nest in plan.nests:
             if not nest.split:
                 continue
+            pieces = len(nest.pieces)
             if plan.kind == "backward":  # known by source line only, which all calls share
-                self.backward += len(nest.pieces)
+                self.backward += pieces
                 continue
-            self.all_forward += len(nest.pieces)
-            for index in set().union(*(owners.get(name, set()) for name in nest.origins)):
-                self.forward[index] += len(nest.pieces)
+            own = [name for name in nest.origins if name in beyond]
+            self.all_forward += pieces
+            self.all_own += pieces if own else 0
+            self.forward.update(dict.fromkeys(_owned(owners, nest.origins), pieces))
+            self.own.update(dict.fromkeys(_owned(owners, own), pieces))
+
+
+def _owned(owners: dict[str, set[int]], names: Iterable[str]) -> set[int]:
+    return set().union(*(owners.get(name, set()) for name in names))
 
 
 def _owners(gm: torch.fx.GraphModule) -> dict[str, set[int]]:
@@ -165,6 +181,12 @@ def _owners(gm: torch.fx.GraphModule) -> dict[str, set[int]]:
         inherited = (owners[n] for n in node.all_input_nodes)
         owners[node] = set().union(*inherited, {int(named[1])} if named else set())
     return {node.name: found for node, found in owners.items()}
+
+
+def _beyond_seams(gm: torch.fx.GraphModule) -> set[str]:
+    """The nodes that no function of `seams.py` made."""
+    calls = (node for node in gm.graph.nodes if node.op.startswith("call"))
+    return {node.name for node in calls if seams.__file__ not in (node.stack_trace or "")}
 
 
 Compile = Callable[[Callable[..., Any], Noted, bool], Callable[..., Any]]
@@ -242,11 +264,14 @@ def _together(calls: Sequence[Call], compiler: Compile) -> list[Outcome]:
     outcomes, first = [], 0
     for call, (ours, ours_grad), (theirs, theirs_grad) in zip(calls, got, want, strict=True):
         problem = difference(call, (ours, ours_grad), (theirs, theirs_grad))
-        pieces = max((noted.forward[first + k] for k in range(len(call.tensors))), default=0)
+        mine = range(first, first + len(call.tensors))
+        pieces, own = (max((c[k] for k in mine), default=0) for c in (noted.forward, noted.own))
         if len(calls) == 1:
-            pieces = noted.all_forward  # graph breaks may have renamed what goes in
+            # graph breaks may have renamed what goes in
+            pieces, own = noted.all_forward, noted.all_own
             problem = problem or ("" if noted.graphs else "nothing was compiled")
-        outcomes.append(Outcome(call, problem, pieces, sum(g is not None for g in theirs_grad)))
+        gradients = sum(g is not None for g in theirs_grad)
+        outcomes.append(Outcome(call, problem, pieces, own, gradients))
         first += len(call.tensors)
     outcomes[0].backward_pieces = noted.backward
     return outcomes

@@ -5,14 +5,13 @@ The terminal summary says how many operators were compared, and how many of them
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-import torch
 
 from . import database
-from .known import INDUCTORS_OWN, LEFT_OUT, NO_SEAM, OURS, VARIED
+from .known import INDUCTORS_OWN, LEFT_OUT, OURS, VARIED
+from .summary import covered
 from .sweep import Call, Outcome, calls_of, compare, inductor
 
 TOGETHER = 12  # operators in one graph
@@ -40,23 +39,6 @@ def sweep(names: Sequence[str], record) -> list[Outcome]:
     outcomes = compare(calls)
     record("sweep", covered(outcomes))
     return outcomes
-
-
-def covered(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """For the terminal summary, as plain values."""
-    right = [o for o in outcomes if not o.problem]
-    return {
-        "operators": sorted({o.call.operator for o in right}),
-        "backward": sorted({o.call.operator for o in right if o.gradients}),
-        "split": sorted({o.call.operator for o in right if o.pieces}),
-        "dtypes": dict(Counter(str(d).removeprefix("torch.") for d in _dtypes(right))),
-        "pieces": sum(o.pieces for o in right),
-        "backward pieces": sum(o.backward_pieces for o in right),
-    }
-
-
-def _dtypes(outcomes: Sequence[Outcome]) -> list[torch.dtype]:
-    return [dtype for _, dtype in {(o.call.operator, o.call.dtype) for o in outcomes}]
 
 
 def problems(outcomes: Sequence[Outcome]) -> str:
@@ -127,5 +109,5 @@ def test_the_tables_name_operators_that_exist():
     assert len(database.swept()) >= 500
 
 
-def test_what_is_left_out_for_want_of_a_place_has_none():
-    assert not [name for name, why in LEFT_OUT.items() if why == NO_SEAM and calls_of(name)]
+def test_what_is_left_out_gives_no_call():
+    assert not [name for name in LEFT_OUT if calls_of(name)]

@@ -19,6 +19,7 @@ from . import facts, scope
 from .functions import FunctionKernelGroup
 from .group import cut_group, uncut
 from .limited import comment, limited
+from .lowp import in_float32
 from .outer import Heard, SharedKernels, is_shared
 from .parts import together
 from .piece import PieceKernel
@@ -46,7 +47,7 @@ class PiecewiseScheduling(CppScheduling):
     def _codegen_nest(self, node: Any, mine: scope.Scope) -> None:
         # Inductor may split a loop of its own first; doing so twice changes nothing
         nodes = self.try_loop_split(node.get_nodes())
-        cut = cut_nest(nodes, mine.config)
+        cut = cut_nest(in_float32(self.kernel_group, nodes), mine.config)
         mine.nests.append(cut.plan)
         if cut.pieces and mine.apply:
             self._codegen_pieces(self.kernel_group, nodes, cut)
@@ -55,10 +56,9 @@ class PiecewiseScheduling(CppScheduling):
 
     def _codegen_outer_fused(self, node: Any, mine: scope.Scope) -> None:
         """Nests under one outer loop; Inductor says whether they share it after all."""
-        # before Inductor sees them: it rewrites the bodies of low precision
-        members = [look(n.get_nodes()) for n in node.get_outer_nodes()]
-        names = [n.get_nodes()[0].get_name() for n in node.get_outer_nodes()]
         group: Any = self.kernel_group
+        members = [look(in_float32(group, n.get_nodes())) for n in node.get_outer_nodes()]
+        names = [n.get_nodes()[0].get_name() for n in node.get_outer_nodes()]
 
         def heard(kernel: Any, nodes: list[SchedulerNode]) -> None:
             if is_shared(kernel):
