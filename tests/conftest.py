@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 ALL = "PIECEWISE_TEST_ALL"
+
+# Property tests run 200 examples, or 10,000 on request. A busy machine is no fault of a test's.
+settings.register_profile(
+    "piecewise",
+    max_examples=10_000 if os.environ.get(ALL) == "1" else 200,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("piecewise")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
