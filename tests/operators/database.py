@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -34,8 +34,11 @@ from .seams import can_be_cut
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 LARGER = {"S": 37, "M": 41, "L": 67}  # a vector of 16, or of 32, and a rest
-USUAL_SIZES = ("grid_sampler_3d",)  # minutes of drawing otherwise
+# otherwise minutes of drawing, and gradients of 1e35
+USUAL_SIZES = ("grid_sampler_3d", "linalg.householder_product")
 LARGEST = 60_000  # elements of an input
+LARGEST_SUM = 5_000  # in float32 a sum of more, in whatever order, may be off by the tolerance
+SUMMED = ("masked.std", "masked.var")
 ENOUGH = 500
 TRIED = 40  # samples looked at
 
@@ -56,11 +59,15 @@ def swept() -> list[str]:
 
 @dataclass(frozen=True)
 class Sample:
-    """One call of an operator: what `sample.input` is goes through a seam first."""
+    """One call of an operator: what `sample.input` is goes through a seam first.
+
+    `meant` takes from a result what it is defined for: of eigenvectors their absolute values.
+    """
 
     input: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    meant: Callable[[Any], Any]
 
 
 def samples(op: OpInfo, dtype: torch.dtype, grad: bool) -> Iterator[Sample]:
@@ -74,7 +81,8 @@ def samples(op: OpInfo, dtype: torch.dtype, grad: bool) -> Iterator[Sample]:
             found = _largest(op, dtype, grad, larger)
         if found is not None:
             source = _widened(op, found.input, dtype)
-            yield Sample(source, tuple(found.args), dict(found.kwargs))
+            args, kwargs = tuple(found.args), dict(found.kwargs)
+            yield Sample(source, args, kwargs, found.output_process_fn_grad)
 
 
 def _widened(op: OpInfo, source: Any, dtype: torch.dtype) -> Any:
@@ -94,9 +102,10 @@ def _widened(op: OpInfo, source: Any, dtype: torch.dtype) -> Any:
 def _largest(op: OpInfo, dtype: torch.dtype, grad: bool, larger: bool) -> SampleInput | None:
     seed()
     best, most = None, 0
+    largest = LARGEST_SUM if name_of(op) in SUMMED else LARGEST
     with _sizes(LARGER if larger else {}):
         for each in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=grad), TRIED):
-            if most < _elements(each) <= LARGEST:
+            if most < _elements(each) <= largest:
                 best, most = each, _elements(each)
             if most >= ENOUGH:
                 break

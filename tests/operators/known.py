@@ -6,6 +6,7 @@ NO_SEAM = "no sample with an input that a seam can be made in"
 NO_DTYPE = "takes none of the swept dtypes on a CPU"
 NOT_ON_CPU = "its samples run on a GPU only"
 SPARSE = "its result is sparse"
+UNSET = "its result is whatever was in memory"
 
 # A test checks each of these; an operator that belongs here and is missing fails in the sweep.
 LEFT_OUT: dict[str, str] = {
@@ -39,54 +40,63 @@ LEFT_OUT: dict[str, str] = {
         NOT_ON_CPU,
     ),
     "to_sparse": SPARSE,
+    **dict.fromkeys(("empty_like", "new_empty", "new_empty_strided"), UNSET),
 }
 
-# Their results need Python, which breaks the graph, or are random numbers.
+# Their results need Python, which breaks the graph, or are random numbers. The gradient of sgn is
+# a tensor of zeros without memory: beside another one plain Inductor's code may read it, and crash.
 ALONE = frozenset(
     """
     allclose argwhere bernoulli bincount cauchy combinations corrcoef cov equal exponential
-    geometric histc
-    histogram histogramdd item log_normal masked_select multinomial nn.functional.alpha_dropout
+    geometric histc histogram histogramdd item log_normal masked_select multinomial
+    nn.functional.alpha_dropout
     nn.functional.ctc_loss nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
     nn.functional.feature_alpha_dropout.with_train nn.functional.fractional_max_pool2d
     nn.functional.fractional_max_pool3d nn.functional.one_hot nn.functional.rrelu nonzero normal
-    normal.in_place pca_lowrank rand_like randint_like randn_like svd_lowrank uniform
-    unique unique_consecutive
+    normal.in_place pca_lowrank rand_like randint_like randn_like sgn svd_lowrank uniform unique
+    unique_consecutive
     """.split()
 )
 
 ADDING = "a product as a loop adds in another order, here by 1.5e-5"
+ORDER = "rounds elsewhere in a long formula, here by 2e-5 to 8e-5"
 ROUNDING = "one rounding to bfloat16 instead of eager mode's several"
-TIES = "values that eager mode rounds to the same bfloat16 are not yet equal: another index wins"
-BOOL = "C++ code that does not compile: reductions of bool"
+BOOL = "C++ code that does not compile: bool as a mask, and as a value beside it"
 STRIDED = "a gradient through as_strided of a result that eager mode lays out otherwise"
+WINDOW = "the lowering of the gradient refuses a window given by one number"
 
 # By "operator dtype seam"; a test runs plain Inductor on each, which has to fail in the same way.
 INDUCTORS_OWN: dict[str, str] = {
+    "__getitem__ bool both": BOOL,
     "addmv float32 cat": ADDING,
     "aminmax bool both": BOOL,
     "as_strided float32 cat": STRIDED,
-    "baddbmm bfloat16 both": ROUNDING,
-    "bmm bfloat16 both": ROUNDING,
-    "cummax bfloat16 both": TIES,
     "gradient bfloat16 both": ROUNDING,
-    "kthvalue bfloat16 both": TIES,
+    "grid_sampler_2d float32 cat": ORDER,
+    "grid_sampler_2d float32 pad": ORDER,
+    "logsumexp bool both": BOOL,
     "max.reduction_no_dim bool both": BOOL,
     "max.reduction_with_dim bool both": BOOL,
     "min.reduction_no_dim bool both": BOOL,
     "min.reduction_with_dim bool both": BOOL,
-    "nn.functional.adaptive_max_pool3d bfloat16 both": TIES,
-    "nn.functional.conv3d bfloat16 both": ROUNDING,
+    "nn.functional.avg_pool2d float32 cat": WINDOW,
+    "nn.functional.avg_pool2d float32 pad": WINDOW,
     "nn.functional.conv_transpose2d bfloat16 both": ROUNDING,
-    "nn.functional.conv_transpose3d bfloat16 both": ROUNDING,
+    "nn.functional.cosine_embedding_loss bool both": BOOL,
     "softmax.with_dtype bool both": BOOL,
+    "special.hermite_polynomial_h float32 cat": ORDER,
+    "special.hermite_polynomial_h float32 pad": ORDER,
+    "special.hermite_polynomial_he float32 cat": ORDER,
+    "special.hermite_polynomial_he float32 pad": ORDER,
     "sum_to_size bool both": BOOL,
 }
 
-OURS: dict[str, str] = {
-    "softmax.with_dtype bfloat16 both": "a piece in float64 skips a rounding to bfloat16 that "
-    "plain Inductor's whole nest makes",
+# Not compared: plain Inductor's result is equal to eager mode's in one run and not in the next.
+UNSTEADY: dict[str, str] = {
+    "_unsafe_masked_index_put_accumulate bfloat16 both": "sums in bfloat16, in one order or another"
 }
+
+OURS: dict[str, str] = {}
 
 # The slice for every run of the tests: all are really cut, as one of the tests says.
 VARIED = tuple(

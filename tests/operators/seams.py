@@ -27,6 +27,7 @@ class Facts:
     cat_dim: int
     low: float | int | bool
     high: float | int | bool
+    exact: bool  # steps that round nothing, also when the program runs on a wider copy
 
     @staticmethod
     def of(x: Tensor) -> Facts:
@@ -38,7 +39,7 @@ class Facts:
         low, high = known.flatten()[0].item(), known.flatten()[-1].item()
         if x.dtype != torch.bool:
             low, high = known.min().item(), known.max().item()
-        return Facts(long[-1], long[0], low, high)
+        return Facts(long[-1], long[0], low, high, x.dtype in LOW_PRECISION)
 
 
 Seam = Callable[[Tensor, Facts], Tensor]
@@ -84,7 +85,7 @@ def _changed(x: Tensor, facts: Facts) -> Tensor:
     """
     if x.dtype == torch.bool:
         return ~x
-    if x.dtype in LOW_PRECISION:
+    if facts.exact:
         return (x * 0.5).clamp(facts.low, facts.high)
     if x.is_floating_point():
         return (x + facts.high) * 0.5

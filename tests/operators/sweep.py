@@ -6,12 +6,12 @@ its headers takes most of the time. What fails is compiled again in halves, then
 
 from __future__ import annotations
 
-import functools
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from torch_piecewise.plan.plan import Plan
 
 from . import seams
 from .compare import difference
-from .database import DTYPES, OpInfo, database, samples, seed
+from .database import DTYPES, OpInfo, Sample, database, samples, seed
 from .known import ALONE
 from .seams import SEAMS, Facts, Seam, can_be_cut
 
@@ -44,6 +44,7 @@ class Call:
     facts: tuple[Facts | None, ...]
     leaves: tuple[Any, ...]
     spec: TreeSpec
+    meant: Callable[[Any], Any]
 
     @property
     def label(self) -> str:
@@ -59,7 +60,7 @@ class Call:
         leaves = [given.pop(0) if isinstance(x, Tensor) else x for x in self.leaves]
         cut = [x if f is None else self.seam(x, f) for x, f in zip(leaves, self.facts)]
         source, args, kwargs = tree_unflatten(cut, self.spec)
-        return self.op.op(source, *args, **kwargs)
+        return self.meant(self.op.op(source, *args, **kwargs))
 
 
 @dataclass
@@ -84,31 +85,31 @@ def calls_of(operator: str) -> tuple[Call, ...]:
         grad = dtype == torch.float32 and op.supports_autograd
         kinds = ("pad", "cat") if dtype == torch.float32 else ("both",)
         for found in samples(op, dtype, grad):
-            parts = (found.input, found.args, found.kwargs)
-            calls = [_call(operator, op, dtype, kind, parts) for kind in kinds]
+            calls = [_call(operator, op, dtype, kind, found) for kind in kinds]
             if any(calls):
                 made += [call for call in calls if call]
                 break
     return tuple(made)
 
 
-def _call(
-    operator: str, op: OpInfo, dtype: torch.dtype, kind: str, parts: tuple[Any, ...]
-) -> Call | None:
+def _call(operator: str, op: OpInfo, dtype: torch.dtype, kind: str, found: Sample) -> Call | None:
     """With the first seam that leaves the operator results as finite as those without a seam."""
+    parts = (found.input, found.args, found.kwargs)
     leaves, spec = tree_flatten(tree_map_only(Tensor, _leaf, parts))
-    cut = len(tree_leaves(parts[0]))
+    cut = len(tree_leaves(found.input))
     facts = tuple(
         Facts.of(x) if k < cut and isinstance(x, Tensor) and can_be_cut(x) else None
         for k, x in enumerate(leaves)
     )
-    whole = Call(operator, dtype, kind, op, lambda x, _: x, facts, tuple(leaves), spec)
+    rest = {"facts": facts, "leaves": tuple(leaves), "spec": spec, "meant": found.meant}
+    make = partial(Call, operator, dtype, kind, op, **rest)
+    whole = make(lambda x, _: x)
     try:
         most = _unbounded(run_eagerly(whole))
     except Exception:  # a sample that is meant to raise, or a call with side effects only
         return None
     for seam in SEAMS[kind]:
-        call = Call(operator, dtype, kind, op, seam, facts, tuple(leaves), spec)
+        call = make(seam)
         try:
             if _unbounded(run_eagerly(call)) <= most:
                 return call
@@ -197,7 +198,7 @@ def piecewise(fn: Callable[..., Any], noted: Noted, whole: bool) -> Callable[...
 
     def backend(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
         noted.graphs += 1
-        report = functools.partial(noted.add, gm)
+        report = partial(noted.add, gm)
         return compile_graph(gm, inputs, config_of(OPTIONS, None), report)
 
     return torch.compile(fn, backend=backend, dynamic=False, fullgraph=whole)
