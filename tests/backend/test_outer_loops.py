@@ -163,6 +163,15 @@ def test_a_short_box_is_shared_where_the_whole_is():
     assert pieces(one_row_first, torch.randn(20, 400)) == [2, 2, 2]
 
 
+@pytest.mark.parametrize("fn", [rows_and_columns, masked_rows, written_in_place])
+def test_what_lives_in_one_iteration_is_indexed_inside_its_row(fn):
+    # a buffer that begins elsewhere in a later box would hold the same values, beyond its end
+    code = generated(fn, torch.randn(100, D), split="seams")
+    indices = re.findall(r"local_buffer_data_\d+ \+ static_cast<int64_t>\((.*?)\)[,)]", code)
+    offsets = [int(n) for index in indices for n in re.findall(r"(\d+)L", index)]
+    assert indices and all(n < D for n in offsets), indices
+
+
 def test_what_has_no_seam_is_inductors_own_code():
     def code(backend):
         text = generated(lambda x: x.softmax(-1), torch.randn(100, D), backend=backend)
