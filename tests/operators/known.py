@@ -5,7 +5,6 @@ from __future__ import annotations
 NO_SEAM = "no sample with an input that a seam can be made in"
 NO_DTYPE = "takes none of the swept dtypes on a CPU"
 NOT_ON_CPU = "its samples run on a GPU only"
-SPARSE = "its result is sparse"
 UNSET = "its result is whatever was in memory"
 
 # A test checks each of these; an operator that belongs here and is missing fails in the sweep.
@@ -39,7 +38,6 @@ LEFT_OUT: dict[str, str] = {
         """.split(),
         NOT_ON_CPU,
     ),
-    "to_sparse": SPARSE,
     **dict.fromkeys(("empty_like", "new_empty", "new_empty_strided"), UNSET),
 }
 
@@ -53,8 +51,8 @@ ALONE = frozenset(
     nn.functional.ctc_loss nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
     nn.functional.feature_alpha_dropout.with_train nn.functional.fractional_max_pool2d
     nn.functional.fractional_max_pool3d nn.functional.one_hot nn.functional.rrelu nonzero normal
-    normal.in_place pca_lowrank rand_like randint_like randn_like sgn svd_lowrank uniform unique
-    unique_consecutive
+    normal.in_place pca_lowrank rand_like randint_like randn_like sgn svd_lowrank to_sparse uniform
+    unique unique_consecutive
     """.split()
 )
 
@@ -69,7 +67,6 @@ WINDOW = "the lowering of the gradient refuses a window given by one number"
 INDUCTORS_OWN: dict[str, str] = {
     "__getitem__ bool both": BOOL,
     "addmv float32 cat": ADDING,
-    "aminmax bool both": BOOL,
     "as_strided float32 cat": STRIDED,
     "gradient bfloat16 both": ROUNDING,
     "grid_sampler_2d float32 cat": ORDER,
@@ -83,12 +80,10 @@ INDUCTORS_OWN: dict[str, str] = {
     "nn.functional.avg_pool2d float32 pad": WINDOW,
     "nn.functional.conv_transpose2d bfloat16 both": ROUNDING,
     "nn.functional.cosine_embedding_loss bool both": BOOL,
-    "softmax.with_dtype bool both": BOOL,
     "special.hermite_polynomial_h float32 cat": ORDER,
     "special.hermite_polynomial_h float32 pad": ORDER,
     "special.hermite_polynomial_he float32 cat": ORDER,
     "special.hermite_polynomial_he float32 pad": ORDER,
-    "sum_to_size bool both": BOOL,
 }
 
 # Not compared: right in one run and not in the next.
