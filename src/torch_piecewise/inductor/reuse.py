@@ -21,7 +21,7 @@ from .versions import size_hint
 
 
 def install() -> None:
-    """Ask Inductor's question to `_should_realize` too; outside compiles of ours it answers no."""
+    """Where Inductor would not store a value, ask `_should_realize`: no, outside our compiles."""
     theirs = ir.StorageBox.should_realize_on_reuse
     if getattr(theirs, "with_weights", False):
         return
