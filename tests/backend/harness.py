@@ -5,6 +5,8 @@ where the arithmetic is elementwise. Against eager the values are within the dty
 """
 
 import contextlib
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -165,3 +167,27 @@ class Runs:
 def same_as_plain(fn, *args, exact=True, splits=("seams",), eager=True, **kwargs):
     """Compile `fn` and compare; the shortest way to write a case."""
     return Runs(fn, exact, splits, eager)(*args, **kwargs)
+
+
+STARTED = """
+import sys, torch
+torch.set_num_threads(1)
+options = {"split": "seams"} if sys.argv[1] == "piecewise" else {}
+compiled = lambda fn: torch.compile(fn, backend=sys.argv[1], options=options)
+"""
+
+
+def raises_as_plain(code, message):
+    """`code`, with `compiled`, prints "so far fine" and then raises with `message`, as plain does.
+
+    In a process of its own: an exception that leaves a parallel region, even one of a single
+    thread, ends the process. On some machines every exception of generated code does.
+    """
+    ends = []
+    for backend in ("inductor", BACKEND):
+        command = [sys.executable, "-c", STARTED + code, backend]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.stdout == "so far fine\n", ended.stderr
+        ends.append((ended.returncode, message in ended.stderr))
+    assert ends[0] == ends[1], ends
+    assert ends[0][1] or ends[0][0] < 0, "no exception, and no end by a signal"

@@ -17,7 +17,7 @@ def sweep(names, dtype, splits=SPLITS, **kwargs):
     """All at once where possible; alone, to name the culprit, where that fails."""
     cases = [CASES[name] for name in names]
     args = [a for i, case in enumerate(cases) for a in case.args(dtype, seed=i)]
-    exact = all(case.exact for case in cases)
+    exact = all(case.exact_in(dtype) for case in cases)
     try:
         same_as_plain(joined(cases), *args, exact=exact, splits=splits, **kwargs)
     except Exception as error:

@@ -14,7 +14,8 @@ SIZED = [case.name for case in CASES.values() if case.sizes]
 
 def check_sizes(names, dtype=torch.float32, splits=("seams",)):
     cases = [CASES[name] for name in names]
-    runs = Runs(joined(cases), exact=all(case.exact for case in cases), splits=splits)
+    exact = all(case.exact_in(dtype) for case in cases)
+    runs = Runs(joined(cases), exact=exact, splits=splits)
 
     def args(grow):
         return [a for i, case in enumerate(cases) for a in case.args(dtype, grow, seed=i)]

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
 
 from torch_piecewise.bench.harness import measure
-from torch_piecewise.bench.nests import CHOSEN, CUT, WAYS, WHOLE, kernel_times, nest_times
+from torch_piecewise.bench.nests import (
+    CHOSEN,
+    CUT,
+    WAYS,
+    WHOLE,
+    kernel_times,
+    measure_nests,
+    nest_times,
+)
 from torch_piecewise.bench.settings import Settings, Task
-from torch_piecewise.bench.subjects import tasks
+from torch_piecewise.bench.subjects import Subject, tasks
 from torch_piecewise.bench.timing import WARM_UP, Samples
 from torch_piecewise.bench.variants import OFF, SEAMS, own_code
 from torch_piecewise.inductor.clock import GraphClock, clocked, nests_apart
@@ -117,6 +126,26 @@ def test_the_nests_of_a_workload(name):
         assert set(found.ms) == {way.name for way in WAYS}
         assert found.pieces_at_seams > 1 and found.estimate
     assert {found.graph for found in record.nests} <= {"inference", "forward", "backward"}
+    heaviest = record.heaviest
+    assert heaviest and 0 < heaviest.share <= 1
+    assert heaviest.nests.split()[0] in ("inference", "forward", "backward")
+    assert heaviest.lines and all(re.match(r"\w+\.py:\d+: \S", line) for line in heaviest.lines)
+
+
+def test_the_heaviest_nest_is_the_one_that_takes_most():
+    def two(x, y):
+        small = y.roll(1, 0) + 1
+        return small, torch.erf(torch.sin(x.roll(1, 0)))
+
+    def bind(fn):
+        return lambda: fn(*args)
+
+    args = torch.randn(512, 512), torch.randn(20, 7)
+    subject = Subject(Task("seams", "two"), two, args, bind, "eager")
+    _, heaviest = measure_nests(subject, QUICK, calls=1)
+    assert heaviest.share > 0.5
+    (line,) = heaviest.lines
+    assert "torch.erf" in line
 
 
 def test_a_control_has_no_nest_to_cut():

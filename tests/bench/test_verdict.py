@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from torch_piecewise.bench import run
 from torch_piecewise.bench.harness import Record, VariantResult
-from torch_piecewise.bench.nests import NestTimes
+from torch_piecewise.bench.nests import Heaviest, NestTimes
 from torch_piecewise.bench.settings import Settings
 from torch_piecewise.bench.table import notes, table
 from torch_piecewise.bench.verdict import limit, loss_of, summary
@@ -16,6 +17,7 @@ from torch_piecewise.bench.worker import record_from_json
 
 from .test_harness import shown
 
+HEAVIEST = Heaviest("forward op3", 0.75, ("model.py:7: y = x + 1",))
 OVER = {"inductor": 1.0, "inductor_again": 1.0}
 
 
@@ -114,6 +116,7 @@ def test_the_share_of_right_nests():
 def test_the_table_shows_both_ways_and_what_was_wrong():
     speeds = {"piecewise": 1.0, "always_off": 1.0, "always_seams": 1.5}
     judged = record(nests=[nest(1.5), nest(1.0)], copy=100.0, **speeds)
+    judged = dataclasses.replace(judged, heaviest=HEAVIEST)
     text = " ".join(shown(table([judged], Settings(choices=True))).split())
     assert "always off always seams" in text
     assert "1 of 2 nests chosen right (50%), 0 of 1 subjects chosen right (0%)" in text
@@ -121,13 +124,17 @@ def test_the_table_shows_both_ways_and_what_was_wrong():
     assert "always" not in shown(table([record(piecewise=1.0)], Settings()))
     said = [note.plain for note in notes([judged])]
     assert said[0] == "under 1.2x, limited by code: pad_made_up"
-    assert said[1] == "wrong choice: pad_made_up takes 1.50 times the best of off and seams"
-    assert said[2].startswith("wrong choice: pad_made_up, forward, op0: whole takes 1.50 times")
-    assert len(said) == 3
+    assert said[1] == "pad_made_up: 75% in forward op3, from model.py:7: y = x + 1"
+    assert said[2] == "wrong choice: pad_made_up takes 1.50 times the best of off and seams"
+    assert said[3].startswith("wrong choice: pad_made_up, forward, op0: whole takes 1.50 times")
+    assert len(said) == 4
+    fast = dataclasses.replace(judged, copy_gb_per_s=None)
+    assert not any("model.py" in note.plain for note in notes([fast]))
 
 
 def test_nests_are_json():
     judged = record(nests=[nest(1.5)], piecewise=1.0, always_off=1.0, always_seams=1.5)
+    judged = dataclasses.replace(judged, heaviest=HEAVIEST)
     read = json.loads(json.dumps(run.report(Settings(choices=True), [judged])))
     assert record_from_json(read["records"][0]) == judged
     assert read["summary"]["choices"]["share_of_right_nests"] == 0.0

@@ -190,6 +190,7 @@ def _clamped(f: Frame, a: sympy.Symbol, b: sympy.Symbol, n: sympy.Expr, m: sympy
         Min(a, n - 2),
         Min(Max(a - c, 0), n - 1),  # replication padding
         sympy.Abs(a - c),
+        sympy.Abs(a - b),
         n - 1 - sympy.Abs(n - 1 - sympy.Abs(a - c)),  # reflection padding
         Min(a, b),
         Where(sympy.Lt(a, c), a, b),

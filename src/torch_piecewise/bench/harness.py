@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from torch_piecewise.bench.nests import NestTimes, measure_nests
+from torch_piecewise.bench.nests import Heaviest, NestTimes, measure_nests
 from torch_piecewise.bench.plans import PlanFacts, count, plans_of
 from torch_piecewise.bench.seams import Tensors
 from torch_piecewise.bench.settings import Settings, Task
@@ -50,7 +50,8 @@ class Record:
 
     `noise` is what A/A shows: a speed nearer to 1 than that says nothing. `difference` is the
     largest between the piecewise and the plain Inductor result, 0.0 if they are equal. `nests` are
-    those that can be cut, timed apart, where `settings.choices` asks for it.
+    those that can be cut, timed apart, and `heaviest` is what takes most, where `settings.choices`
+    asks for it.
     """
 
     suite: str
@@ -66,6 +67,7 @@ class Record:
     difference: float | None = None
     plan: PlanFacts | None = None
     nests: tuple[NestTimes, ...] = ()
+    heaviest: Heaviest | None = None
     error: str = ""
 
     def variant(self, name: str) -> VariantResult | None:
@@ -107,7 +109,9 @@ def measure(task: Task, settings: Settings) -> Record:
     record = measure_subject(subject, settings, variants(settings.backend, settings.choices))
     if not settings.choices:
         return record
-    return dataclasses.replace(record, nests=measure_nests(subject, settings, record.calls))
+    with torch.set_grad_enabled(task.train):
+        nests, heaviest = measure_nests(subject, settings, record.calls)
+    return dataclasses.replace(record, nests=nests, heaviest=heaviest)
 
 
 def measure_subject(

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from torch_piecewise.bench.plans import lines_of
 from torch_piecewise.bench.seams import Tensors
 from torch_piecewise.bench.settings import Settings
 from torch_piecewise.bench.subjects import Subject
@@ -63,31 +64,64 @@ class NestTimes:
         return self.right and not is_right(self.loss, 0.0)
 
 
+@dataclass(frozen=True)
+class Heaviest:
+    """The kernel that takes most of the time of all that have nests, as the default chose.
+
+    `nests` are their names, `share` is its part of that time, `lines` the user's code behind it.
+    """
+
+    nests: str
+    share: float
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:.0f}% in {self.nests}, from {'; '.join(self.lines) or 'no line'}"
+
+
 def is_right(loss: float, noise: float) -> bool:
     """Whether a choice is the best one, within the tolerance or what the noise could have made."""
     return loss <= 1.0 + max(TOLERANCE, noise)
 
 
-def measure_nests(subject: Subject, settings: Settings, calls: int) -> tuple[NestTimes, ...]:
-    """The nests of a subject that can be cut, with `calls` steps a sample.
+def measure_nests(
+    subject: Subject, settings: Settings, calls: int
+) -> tuple[tuple[NestTimes, ...], Heaviest | None]:
+    """The nests of a subject that can be cut, with `calls` steps a sample, and the heaviest of all.
 
     Raises RuntimeError where the ways don't have the same nests, or a result differs.
     """
     steps, clocks = _ready(subject)
-    if not any(nest.split for graph in clocks[CUT.name] for nest in graph.plan.nests):
-        return ()
+    if not any(graph.plan.nests for graph in clocks[CHOSEN.name]):
+        return (), None
     samples = take_turns(
         steps, rounds=settings.rounds, seconds=settings.seconds, device=settings.device, calls=calls
     )
     rounds = len(samples.ms[CHOSEN.name])
     found: list[NestTimes] = []
+    takes: dict[str, tuple[Plan, int, float]] = {}
     for graphs in zip(*clocks.values(), strict=True):
+        if not graphs[0].plan.nests:
+            continue
         plans = {way: graph.plan for way, graph in zip(clocks, graphs, strict=True)}
         times = [kernel_times(graph, rounds, calls) for graph in graphs]
         for number, kernels in enumerate(zip(*times, strict=True)):
             ms = dict(zip(clocks, kernels, strict=True))
             found += nest_times(plans, number, Samples(ms, calls))
-    return tuple(found)
+            plan = plans[CHOSEN.name]
+            names = " ".join(nest.name for nest in _of_kernel(plan, number))
+            takes[f"{plan.kind} {names}"] = plan, number, statistics.median(ms[CHOSEN.name])
+    return tuple(found), _heaviest(subject, takes)
+
+
+def _heaviest(subject: Subject, takes: Mapping[str, tuple[Plan, int, float]]) -> Heaviest:
+    """Of the kernels by their nests: plan, number in it, milliseconds."""
+    name = max(takes, key=lambda name: takes[name][2])
+    plan, number, ms = takes[name]
+    lines = lines_of(*subject.explained)
+    own = [lines.get((plan.kind, nest.name), ()) for nest in _of_kernel(plan, number)]
+    share = ms / sum(each for _, _, each in takes.values())
+    return Heaviest(name, share, tuple(dict.fromkeys(line for some in own for line in some)))
 
 
 def _ready(subject: Subject) -> tuple[dict[str, Step], dict[str, list[GraphClock]]]:

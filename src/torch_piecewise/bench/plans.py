@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from torch_piecewise import explain
+from torch_piecewise import Explanation, explain
 from torch_piecewise.bench.variants import own_code
 from torch_piecewise.plan.plan import Plan
 
@@ -31,9 +32,23 @@ class PlanFacts:
 
 def plans_of(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Plan, ...]:
     """The plans of `fn(*args)`: one for each graph, with its backward if an argument needs it."""
+    return _explained(fn, args).plans
+
+
+def lines_of(fn: Callable[..., Any], args: Sequence[Any]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The lines of code behind each nest of `fn(*args)`, by the kind of its graph and its name."""
+    found = _explained(fn, args)
+    return {
+        (plan.kind, nest.name): tuple(f"{Path(s.file).name}:{s.line}: {s.code}" for s in own)
+        for plan, lines in zip(found.plans, found.lines, strict=True)
+        for nest, own in zip(plan.nests, lines, strict=True)
+    }
+
+
+def _explained(fn: Callable[..., Any], args: Sequence[Any]) -> Explanation:
     if isinstance(fn, FunctionType):
         fn = own_code(fn, "explained")
-    return explain(fn, tuple(args)).plans
+    return explain(fn, tuple(args))
 
 
 def count(plans: Sequence[Plan]) -> PlanFacts:

@@ -55,6 +55,9 @@ def notes(records: Sequence[Record]) -> Iterator[Text]:
         names = ", ".join(name for name in limits if limits[name] == by)
         if names:
             yield Text(f"under {FAST}x, limited by {by}: {names}")
+    for record in records:
+        if record.heaviest and label_of(record) in limits:
+            yield Text(f"{label_of(record)}: {record.heaviest}")
     choices = found.get("choices", {"wrong_subjects": {}, "wrong_nests": []})
     for name, loss in choices["wrong_subjects"].items():
         yield Text(f"wrong choice: {name} takes {loss:.2f} times the best of off and seams")

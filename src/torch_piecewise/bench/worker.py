@@ -17,7 +17,7 @@ from typing import Any
 
 from torch_piecewise.bench.compile_time import compile_once
 from torch_piecewise.bench.harness import Record, VariantResult, measure
-from torch_piecewise.bench.nests import NestTimes
+from torch_piecewise.bench.nests import Heaviest, NestTimes
 from torch_piecewise.bench.plans import PlanFacts
 from torch_piecewise.bench.settings import Settings, Task
 
@@ -41,9 +41,11 @@ def ask_compile(task: Task, variant: str, settings: Settings) -> float:
 def record_from_json(raw: dict[str, Any]) -> Record:
     plan = raw.pop("plan")
     nests = tuple(NestTimes(**n) for n in raw.pop("nests"))
+    heavy = raw.pop("heaviest")
+    heaviest = Heaviest(**{**heavy, "lines": tuple(heavy["lines"])}) if heavy else None
     results = [VariantResult(**{**v, "samples": tuple(v["samples"])}) for v in raw.pop("variants")]
     facts = PlanFacts(**plan) if plan else None
-    return Record(**raw, variants=tuple(results), plan=facts, nests=nests)
+    return Record(**raw, variants=tuple(results), plan=facts, nests=nests, heaviest=heaviest)
 
 
 def _ask(

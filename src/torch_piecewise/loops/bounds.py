@@ -199,6 +199,10 @@ class Watch:
     def wrap(self, base: sympy.Expr, period: sympy.Expr) -> None:
         """floor(base / period) is not the same all over the box."""
 
+    def turn(self, inner: sympy.Expr) -> None:
+        """|inner| is inner in one part of the box and -inner in another."""
+        self.sign(inner)
+
 
 def _period(base: sympy.Expr, period: sympy.Expr, bounds: Bounds) -> sympy.Expr | None:
     """k where floor(base / period) is k everywhere in the box, else None."""
@@ -263,7 +267,7 @@ def _abs_rule(expr: sympy.Expr, bounds: Bounds, watch: Watch) -> sympy.Expr:
     inner = expr.args[0]
     below = bounds.negative(inner)
     if below is None:
-        watch.sign(inner)
+        watch.turn(inner)
         return expr
     return -inner if below else inner
 
@@ -296,20 +300,55 @@ def compare(name: str, a: sympy.Expr, b: sympy.Expr, bounds: Bounds, watch: Watc
     """Settle `a name b` for integer expressions; name is lt, le, gt, ge, eq or ne."""
     difference = sympy.expand(a - b)
     if name in ("eq", "ne"):
-        below, reached = bounds.negative(difference), bounds.negative(difference - 1)
-        if below is True or reached is False:
-            return name == "ne"
-        if below is False and reached is True:
-            return name == "eq"
-        watch.sign(difference)
-        watch.sign(difference - 1)
+        equal = _zero(difference, bounds, Watch())
+        if equal is None:
+            _zero(difference, bounds, watch)
+            return None
+        return equal == (name == "eq")
+    below = below_zero(difference if name in ("lt", "ge") else difference - 1, bounds, watch)
+    return None if below is None else below == (name in ("lt", "le"))
+
+
+def _zero(expr: sympy.Expr, bounds: Bounds, watch: Watch) -> bool | None:
+    """Whether expr == 0 everywhere, nowhere, or that is open."""
+    below, not_above = below_zero(expr, bounds, watch), below_zero(expr - 1, bounds, watch)
+    if below is True or not_above is False:
+        return False
+    return True if below is False and not_above is True else None
+
+
+def below_zero(expr: sympy.Expr, bounds: Bounds, watch: Watch) -> bool | None:
+    """Whether expr < 0 everywhere, nowhere, or that is open: then `watch` hears where it changes.
+
+    |a| < 3 is a < 3 and -a < 3, and so are minima and maxima taken apart.
+    """
+    below, parts = bounds.negative(expr), _alternatives(expr)
+    if below is not None:
+        return below
+    if parts is None:
+        watch.sign(expr)
         return None
-    shifted = difference if name in ("lt", "ge") else difference - 1
-    below = bounds.negative(shifted)
-    if below is None:
-        watch.sign(shifted)
-        return None
-    return below if name in ("lt", "le") else not below
+    every, alternatives = parts
+    said = [below_zero(a, bounds, watch) for a in alternatives]
+    if (not every) in said:  # one is enough
+        return not every
+    return None if None in said else every
+
+
+def _alternatives(expr: sympy.Expr) -> tuple[bool, list[sympy.Expr]] | None:
+    """Expressions without one |a|, min or max of this one, which is below 0 where they are.
+
+    True beside them: where all are; False: where any of them is.
+    """
+    for part in sorted(expr.atoms(sympy.Abs, Min, Max, sympy.Min, sympy.Max), key=str):
+        slope = expr.coeff(part, 1)
+        rest = sympy.expand(expr - slope * part)
+        if not isinstance(slope, sympy.Integer) or slope == 0 or rest.has(part):
+            continue
+        greatest = not isinstance(part, (Min, sympy.Min))
+        values = (part.args[0], -part.args[0]) if isinstance(part, sympy.Abs) else part.args
+        return (slope > 0) == greatest, [sympy.expand(rest + slope * v) for v in values]
+    return None
 
 
 _RELATIONS = (

@@ -52,6 +52,26 @@ def fold(nest: LoopNest, watch: Watch | None = None) -> LoopNest:
     return nest.with_blocks(change)
 
 
+@dataclass(frozen=True)
+class Turnless(Watch):
+    """Passes all on but where a magnitude turns.
+
+    In an address the turn is a boundary. As a value a magnitude costs next to nothing, and a
+    comparison of it says where its own places are: |i - j| < 3 has none at i = j.
+    """
+
+    watch: Watch
+
+    def sign(self, expr: sympy.Expr) -> None:
+        self.watch.sign(expr)
+
+    def wrap(self, base: sympy.Expr, period: sympy.Expr) -> None:
+        self.watch.wrap(base, period)
+
+    def turn(self, inner: sympy.Expr) -> None:
+        pass
+
+
 class Folder:
     """Rewrites one block; inner blocks get a folder of their own that shares the environment."""
 
@@ -77,7 +97,8 @@ class Folder:
         return self.read(block.result)
 
     def step(self, op: Op) -> Value:
-        args = tuple(self.read(a) for a in op.args)
+        heard = self.watch if op.name != "index_expr" else Turnless(self.watch)
+        args = tuple(self.read(a, heard) for a in op.args)
         rule = RULES.get(op.name)
         folded = rule(self, op, self.positional(op, args)) if rule else None
         return folded if folded is not None else self.emit(op, args)
@@ -89,14 +110,14 @@ class Folder:
         bound = OPS[op.name].bind(op.args, dict(op.kwargs))
         return tuple(self.read(bound[p.name]) for p in OPS[op.name].params)
 
-    def read(self, arg: Arg) -> Operand:
+    def read(self, arg: Arg, watch: Watch | None = None) -> Operand:
         """An argument with old references replaced and index expressions simplified."""
         if isinstance(arg, Ref):
             return self.values[arg.id]
         if isinstance(arg, tuple):
-            return tuple(self.read(a) for a in arg)  # type: ignore[return-value]
+            return tuple(self.read(a, watch) for a in arg)  # type: ignore[return-value]
         if isinstance(arg, sympy.Expr):
-            return simplify(arg, self.bounds, self.watch)
+            return simplify(arg, self.bounds, watch or self.watch)
         return arg
 
     def emit(self, op: Op, args: tuple[Operand, ...]) -> Ref:

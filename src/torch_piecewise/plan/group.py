@@ -9,6 +9,7 @@ that it has there: these may differ from box to box.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -17,7 +18,7 @@ import sympy
 
 from torch_piecewise.loops import seams
 from torch_piecewise.loops.idle import adds_nothing
-from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.loops.ir import Axis, Box, LoopNest
 from torch_piecewise.loops.seams import SeamAt, SeamSearch, Slant
 from torch_piecewise.loops.split import Cuts, boxes, restrict
 
@@ -177,23 +178,17 @@ def _blocks(
 ) -> GroupCutting | None:
     """Blocks of an axis in which a condition over two axes is mostly settled.
 
-    Of several numbers of blocks that which takes least; None where the boxes `otherwise` take less.
-    A piece that adds nothing has no code, so the cap does not count it.
+    The seams that make the boxes `otherwise` stay. None where these boxes take less, or are all
+    that is to be cut and nothing is gained by blocks.
     """
     slants = _slants(joint, pricing)
     if not slants:
         return None
     axis = joint.nest.axis(slants[0].outer)
-    best: tuple[Box, ...] = ()
-    least = pricing.estimate(otherwise, threads)
-    worth = PIECE_WORTH if pricing.split == "auto" else 0.0
-    for count in BLOCKS:
-        found = boxes(joint.nest, {axis.symbol: _equal_blocks(int(axis.size), count)})
-        pieces = _all_pieces(pricing, found)
-        written = [sum(not adds_nothing(nest) for _, nest in one) for one in pieces]
-        takes = pricing.estimate(found, threads) + worth * sum(written)
-        if len(found) > 1 and takes < least and max(written) <= max_pieces:
-            best, least = found, takes
+    kept = _starts(joint.cuts, otherwise)
+    if not all(isinstance(at, sympy.Integer) for at in kept.get(axis.symbol, ())):
+        return None
+    best = _best_blocks(pricing, axis, kept, max_pieces, threads, otherwise)
     if not best:
         return None
     total = sum(len(pieces) for pieces in _all_pieces(pricing, best))
@@ -202,14 +197,53 @@ def _blocks(
     if not choice.split:
         return None
     notes = [slant.note.text for slant in slants]
-    starts_at = [box.range(axis.symbol)[0] for box in best[1:]]
+    seamed = {seam.position for seam in joint.seams if seam.axis == axis.symbol}
+    begins = dict.fromkeys(box.range(axis.symbol)[0] for box in best)
+    blocks = [at for at in begins if at != 0 and at not in seamed]
+    cause = f"a block of {axis.name}, {notes[0]}"
     return GroupCutting(
         tuple((box, pricing.within(box)) for box in best),
-        tuple(SeamAt(axis.symbol, at, f"a block of {axis.name}, {notes[0]}") for at in starts_at),
+        (*joint.seams, *(SeamAt(axis.symbol, at, cause) for at in blocks)),
         choice.reason,
         (),
         frozenset(notes),
     )
+
+
+def _best_blocks(
+    pricing: GroupPricing,
+    axis: Axis,
+    kept: Cuts,
+    max_pieces: int,
+    threads: int,
+    otherwise: Sequence[Box],
+) -> tuple[Box, ...]:
+    """Of several numbers of blocks of `axis` that which takes least; none where `otherwise` does.
+
+    A piece that adds nothing has no code, so the cap does not count it.
+    """
+    best: tuple[Box, ...] = ()
+    always = pricing.split == "seams" and not otherwise
+    least = math.inf if always else pricing.estimate(otherwise, threads)
+    worth = PIECE_WORTH if pricing.split == "auto" else 0.0
+    for count in BLOCKS:
+        own = _with_blocks(kept.get(axis.symbol, ()), int(axis.size), count)
+        found = boxes(pricing.nest, {**kept, axis.symbol: own})
+        if not 1 < len(found) <= max_pieces:
+            continue
+        pieces = _all_pieces(pricing, found)
+        written = [sum(not adds_nothing(nest) for _, nest in one) for one in pieces]
+        takes = pricing.estimate(found, threads) + worth * sum(written)
+        if takes < least and max(written) <= max_pieces:
+            best, least = found, takes
+    return best
+
+
+def _starts(cuts: Cuts, found: Sequence[Box]) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:
+    """Those of the cuts at which any of the boxes begins."""
+    begins = {axis: {box.range(axis)[0] for box in found} for axis in cuts}
+    kept = {axis: tuple(p for p in at if p in begins[axis]) for axis, at in cuts.items()}
+    return {axis: at for axis, at in kept.items() if at}
 
 
 def _slants(joint: SeamSearch, pricing: GroupPricing) -> list[Slant]:
@@ -226,10 +260,15 @@ def _slants(joint: SeamSearch, pricing: GroupPricing) -> list[Slant]:
     return [slant for slant in found if slant.outer == found[0].outer]
 
 
-def _equal_blocks(size: int, count: int) -> list[sympy.Integer]:
-    """Where the blocks of an axis begin, but for the first."""
+def _with_blocks(seams_at: Sequence[sympy.Expr], size: int, count: int) -> list[sympy.Expr]:
+    """Where about `count` blocks of an axis begin, but for the first: at every seam too.
+
+    A block that would begin close to a seam begins there.
+    """
     step = -(-size // (count * seams.WHOLE)) * seams.WHOLE
-    return [sympy.Integer(at) for at in range(step, size, step)]
+    even = (sympy.Integer(at) for at in range(step, size, step))
+    free = [at for at in even if not any(abs(at - seam) < seams.WHOLE for seam in seams_at)]
+    return sorted([*free, *seams_at], key=int)
 
 
 def _for_all(reason: Reason, pricing: GroupPricing) -> Reason:
