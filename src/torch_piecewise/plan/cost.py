@@ -36,7 +36,7 @@ WEIGHTS = {
     "wrap": 0.15,  # a wrap or floor that differs along the vectors
     "masked": 0.15,  # a block under a mask that differs along it
     "uniform": 0.0005,  # anything that is the same for a whole vector
-    "jump": 0.001,  # a block under a mask that is
+    "jump": 0.06,  # a block under a mask that is: a vector too, tested and blended with
 }
 BYTE = 0.015  # moving a byte to or from memory or the last cache
 ROW = 1.4  # starting the innermost loop, and its last vector
