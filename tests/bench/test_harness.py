@@ -15,7 +15,7 @@ from torch_piecewise.bench.harness import Record, measure_subject
 from torch_piecewise.bench.plans import PlanFacts, count, share_in_ir
 from torch_piecewise.bench.settings import Settings, Task
 from torch_piecewise.bench.subjects import TRAINED, Subject, prepare, tasks
-from torch_piecewise.bench.table import compile_table, problems, table
+from torch_piecewise.bench.table import compile_table, notes, problems, table
 from torch_piecewise.bench.variants import EAGER, PLAIN, Variant, compiled, own_code, variants
 from torch_piecewise.bench.worker import WorkerFailed, ask_measure, record_from_json
 from torch_piecewise.plan.plan import NestPlan, Piece, Plan, Reason
@@ -119,6 +119,33 @@ def test_a_wrong_result_is_reported():
     assert record.difference == 1.0
     assert "piecewise: tensor 0" in shown(list(problems([record]))[0])
     assert run.summary([record])["failed"] == 1
+
+
+def test_what_plain_inductor_gives_too_is_no_fault():
+    record = measure_subject(
+        subject_that(lambda out: out + 1, "eager"), QUICK, UNCOMPILED, plans=False
+    )
+    assert record.problems == ()
+    assert record.inductors_own.startswith("tensor 0")
+    said, *_ = notes([record])
+    assert said.plain.startswith("double: plain Inductor differs too: tensor 0")
+
+
+@pytest.mark.parametrize("name", ["inductor", "piecewise"])
+def test_what_only_one_of_them_gives_is_a_fault(name):
+    record = measure_subject(
+        subject_that(lambda out: out + 1, name), QUICK, UNCOMPILED, plans=False
+    )
+    assert len(record.problems) == (name == "piecewise")
+
+    def bind(fn):
+        added = {"eager": 0, "inductor": 1, "piecewise": 2}[fn.__name__.split("__")[-1]]
+        return lambda: (fn(x) + added,)
+
+    x = torch.ones(4)
+    apart = dataclasses.replace(subject_that(lambda out: out), bind=bind)
+    record = measure_subject(apart, QUICK, UNCOMPILED, plans=False)
+    assert [p.split(":")[0] for p in record.problems] == ["piecewise"]
 
 
 def test_a_missing_tensor_is_reported():

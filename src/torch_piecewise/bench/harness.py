@@ -24,6 +24,7 @@ from torch_piecewise.bench.variants import AGAIN, PLAIN, Variant, compiled, vari
 from torch_piecewise.bench.workloads import Step, disagreement, largest_difference
 
 COPY = "copy"
+WRITTEN = "an input was written to"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Record:
     `noise` is what A/A shows: a speed nearer to 1 than that says nothing. `difference` is the
     largest between the piecewise and the plain Inductor result, 0.0 if they are equal. `nests` are
     those that can be cut, timed apart, and `heaviest` is what takes most, where `settings.choices`
-    asks for it.
+    asks for it. `inductors_own` is where plain Inductor itself differs from the reference.
     """
 
     suite: str
@@ -68,6 +69,7 @@ class Record:
     plan: PlanFacts | None = None
     nests: tuple[NestTimes, ...] = ()
     heaviest: Heaviest | None = None
+    inductors_own: str = ""
     error: str = ""
 
     def variant(self, name: str) -> VariantResult | None:
@@ -119,6 +121,7 @@ def measure_subject(
 ) -> Record:
     """Checks and times the chosen variants, of which plain Inductor has to be one."""
     checked = _check(subject, chosen, waiter(settings.device))
+    inductors_own = _inductors_own(checked)
     from_reference = checked.differences(subject.reference)
     from_plain = checked.differences(PLAIN.name)
     checked.results.clear()  # nothing but the steps' own results is alive while they are timed
@@ -141,6 +144,7 @@ def measure_subject(
         copy_ms=copied,
         copy_gb_per_s=_rate(subject.bytes, copied) if copied else None,
         difference=from_plain.get("piecewise"),
+        inductors_own=inductors_own,
         plan=_plan(subject) if plans and settings.backend == "piecewise" else None,
     )
 
@@ -169,10 +173,26 @@ def _check(subject: Subject, chosen: Sequence[Variant], wait: Callable[[], None]
     return checked
 
 
+def _inductors_own(checked: _Checked) -> str:
+    """Where plain Inductor differs from the reference and the backend gives the same as it.
+
+    Then nothing is said against any variant that does. A gradient through a softmax that is all but
+    one-hot, for one, is rounding alone, and so is the difference.
+    """
+    said = checked.problems.get(PLAIN.name, "")
+    if not said:
+        return ""
+    plain = checked.results[PLAIN.name]
+    for name, problem in checked.problems.items():
+        if problem not in ("", WRITTEN) and not disagreement(checked.results[name], plain):
+            checked.problems[name] = ""
+    return said
+
+
 def _problem(name: str, got: Tensors, want: Tensors, written: bool) -> str:
     # eager mode of a model differs from Inductor by the rounding of all its layers: not a fault
     said = "" if name == "eager" else disagreement(got, want)
-    return said or ("an input was written to" if written else "")
+    return WRITTEN if written else said
 
 
 def _variant_results(

@@ -50,6 +50,9 @@ def problems(records: Sequence[Record]) -> Iterator[Text]:
 def notes(records: Sequence[Record]) -> Iterator[Text]:
     """What limits the slow subjects, and a line for each choice that was wrong."""
     found = summary(records)
+    for record in records:
+        if record.inductors_own:
+            yield Text(f"{label_of(record)}: plain Inductor differs too: {record.inductors_own}")
     limits = found["limited_by"]
     for by in ("bytes", "code"):
         names = ", ".join(name for name in limits if limits[name] == by)

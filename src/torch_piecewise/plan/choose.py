@@ -22,6 +22,7 @@ from torch_piecewise.loops.split import Cuts, boxes, restrict
 
 from .cost import Size, cost, inside, shown, starts
 from .plan import Reason
+from .vectors import in_whole_vectors
 
 LEAST_GAIN = 1.05  # estimated speed-up below which a nest stays whole
 # In nanoseconds of one run:
@@ -114,6 +115,8 @@ def choose(
 ) -> Cutting:
     """Choose among the cuts of a nest. `size` says what is not known when compiling."""
     pricing = Pricing(nest, size)
+    if split == "auto":
+        cuts = in_whole_vectors(cuts, nest)
     found, reason, notes = choose_boxes(cuts, pricing, split, max_pieces, threads)
     return Cutting(tuple((box, pricing.restricted(box)) for box in found), reason, notes)
 

@@ -36,6 +36,7 @@ from .choose import (
 )
 from .cost import Size, starts
 from .plan import Reason
+from .vectors import in_whole_vectors
 
 BLOCKS = (4, 8, 16)  # numbers of blocks that are tried
 
@@ -116,7 +117,9 @@ class GroupPricing:
         limited = restrict(member.nest, _in_nest(member.nest, box))
         pricing = Pricing(limited, self.size)
         cuts, found = self._own_cuts(member, limited)
-        kept = worthwhile(cuts, pricing) if self.split == "auto" else cuts
+        kept = cuts
+        if self.split == "auto":
+            kept = worthwhile(in_whole_vectors(cuts, limited), pricing)
         kept, _ = under_cap(kept, self.cap, pricing)
         inner = boxes(limited, kept)
         if self.split == "auto":

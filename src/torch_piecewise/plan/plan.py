@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from .vectors import moved
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -82,9 +84,17 @@ class NestPlan:
         """Where the pieces begin on an axis, in order, its own begin first."""
         return list(dict.fromkeys(a for p in self.pieces for name, a, _ in p.box if name == axis))
 
-    def is_cut(self, seam: Seam) -> bool:
-        """Whether a piece begins at a seam; not where it was joined or the nest is whole."""
-        return seam.position in self.starts(seam.axis)
+    def cut_at(self, seam: Seam) -> str | None:
+        """Where a piece begins for a seam: there, or at a whole vector close by.
+
+        None where the nest is whole, or was not cut at this seam.
+        """
+        begins = self.starts(seam.axis)
+        places = [seam.position]
+        size = next((axis.size for axis in self.axes if axis.name == seam.axis), "")
+        if size.isdigit() and seam.position.isdigit():
+            places.append(str(moved(int(seam.position), int(size))))
+        return next((place for place in places if place in begins), None)
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,9 @@ def nest_text(nest: NestPlan, lines: tuple[SourceLine, ...] = ()) -> Iterator[st
     reason, notes = _reasons(nest)
     yield f"    {f'cut into {len(nest.pieces)} pieces' if nest.split else 'whole'}: {reason}"
     for seam in _in_order(nest):
-        left = "" if nest.is_cut(seam) else ", not cut"
-        yield f"    seam at {seam.axis} = {seam.position}{left} ({seam.cause})"
+        at = nest.cut_at(seam)
+        where = "" if at == seam.position else ", not cut" if at is None else f", cut at {at}"
+        yield f"    seam at {seam.axis} = {seam.position}{where} ({seam.cause})"
     if nest.split:
         for piece in nest.pieces:
             yield f"    piece {piece.name}: {piece.where}, by {piece.target}"

@@ -1,0 +1,79 @@
+"""Cuts near the ends of the vectorised axis stand at whole vectors; no others move."""
+
+from __future__ import annotations
+
+import pytest
+import sympy
+import torch
+from tests.backend.harness import same_as_plain
+
+from torch_piecewise import explain
+from torch_piecewise.loops.text import parse
+from torch_piecewise.plan.vectors import LONG, in_whole_vectors, moved
+
+
+@pytest.mark.parametrize(
+    ("position", "size", "place"),
+    [
+        (1, 512, 16),
+        (15, 512, 16),
+        (16, 512, 16),
+        (17, 512, 17),
+        (300, 512, 300),
+        (495, 512, 495),
+        (496, 512, 496),
+        (497, 512, 496),
+        (511, 512, 496),
+        (999, 1000, 992),
+        (985, 1000, 976),  # 16 to 31 elements are left: the last 8 are no vector
+        (984, 1000, 984),
+        (1, LONG - 1, 1),
+        (1, LONG, 16),
+    ],
+)
+def test_only_what_is_close_to_an_end_moves(position, size, place) -> None:
+    assert moved(position, size) == place
+
+
+def nest(index: str, columns: str = "512") -> str:
+    return f"""\
+nest n (i0: 300, i1: {columns})
+symbols s0 in [512, inf)
+buffers x: f32, y: f32
+body op0 for i0, i1:
+  %0: f32 = load(x, [{index}])
+  store(y, [{index}], %0)
+"""
+
+
+I0, I1 = (sympy.Symbol(f"i{k}", integer=True, nonnegative=True) for k in (0, 1))
+
+
+def test_the_vectorised_axis_only() -> None:
+    cuts = {I0: (sympy.S.One,), I1: (sympy.S.One, sympy.Integer(2), sympy.Integer(510))}
+    found = in_whole_vectors(cuts, parse(nest("512*i0 + i1")))
+    assert found == {I0: (1,), I1: (16, 496)}
+    assert in_whole_vectors(cuts, parse(nest("i0 + 300*i1"))) == cuts  # vectors along i0
+
+
+def test_an_unknown_size_is_left() -> None:
+    cuts = {I1: (sympy.S.One,)}
+    assert in_whole_vectors(cuts, parse(nest("s0*i0 + i1", columns="s0"))) == cuts
+
+
+def rolled(x: torch.Tensor) -> torch.Tensor:
+    return x.roll(1, 1) * 2 + x.roll(-1, 1) + x
+
+
+def test_pieces_of_the_default_are_whole_vectors_and_right() -> None:
+    x = torch.randn(600, 520)
+    (found,) = explain(rolled, (x,)).nests
+    assert found.starts("i1") == ["0", "16", "512"]
+    text = str(explain(rolled, (x,)))
+    assert "seam at i1 = 1, cut at 16" in text and "seam at i1 = 519, cut at 512" in text
+    (found,) = explain(rolled, (x,), options={"split": "seams"}).nests
+    assert found.starts("i1") == ["0", "1", "519"]
+    assert "seam at i1 = 1 (" in str(explain(rolled, (x,), options={"split": "seams"}))
+    same_as_plain(rolled, x, splits=("auto",))
+    same_as_plain(rolled, x.to(torch.float64), splits=("auto",))
+    same_as_plain(rolled, x.to(torch.bfloat16), splits=("auto",))
