@@ -34,7 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves the long tests out, unless all are asked for or marks are chosen with -m."""
-    if os.environ.get(ALL) == "1" or config.option.markexpr:
+    if os.environ.get(ALL) == "1":
+        for item in items:
+            if item.get_closest_marker("hypothesis"):  # 10,000 examples take as long as they take
+                item.add_marker(pytest.mark.timeout(0))
+        return
+    if config.option.markexpr:
         return
     long = [item for item in items if item.get_closest_marker("long")]
     if long:
