@@ -32,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)  # once hypothesis has marked its own
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves the long tests out, unless all are asked for or marks are chosen with -m."""
     if os.environ.get(ALL) == "1":
