@@ -188,7 +188,8 @@ def test_auto_leaves_what_gains_nothing():
     assert {n.reason.code for n in small} <= {"small", "no-gain"}
 
 
-def test_beside_a_nest_that_is_not_in_the_ir_own_axes_are_cut(monkeypatch):
+def without_words_for_the_last(monkeypatch):
+    """Nests without a reduction can't be read."""
     from torch_piecewise.inductor import adapter, planning
 
     def read(nodes):
@@ -198,12 +199,28 @@ def test_beside_a_nest_that_is_not_in_the_ir_own_axes_are_cut(monkeypatch):
         return nest
 
     monkeypatch.setattr(planning, "to_nest", read)
+    return torch.compiler.config.patch(force_disable_caches=True)
+
+
+def test_beside_a_nest_that_is_not_in_the_ir_own_axes_are_cut(monkeypatch):
     x = torch.randn(100, D)
-    with torch.compiler.config.patch(force_disable_caches=True):
+    with without_words_for_the_last(monkeypatch):
         found = explain(columns_of_some_rows, (x,), options={"split": "seams"}).nests
         assert [len(n.pieces) for n in found] == [2, 2, 1]
         assert "outer-fused" in {note.code for note in found[0].notes}
         same_as_plain(columns_of_some_rows, x)
+
+
+def test_beside_a_nest_that_is_not_in_the_ir_there_are_no_blocks(monkeypatch):
+    def causal(x):
+        return where(columns(x) <= rows(x), x * 2, -torch.inf).softmax(-1)
+
+    x = torch.randn(131, 150)
+    assert min(pieces(causal, x)) > 1, "it has no blocks: the test is idle"
+    with without_words_for_the_last(monkeypatch):
+        found = explain(causal, (x,), options={"split": "seams"}).nests
+        assert [len(n.pieces) for n in found] == [1, 1, 1]
+        same_as_plain(causal, x, exact=False)
 
 
 def test_pieces_as_functions():

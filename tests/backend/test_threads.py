@@ -2,10 +2,11 @@
 
 import threading
 
+import pytest
 import torch
 import torch.nn.functional as F
 
-from .harness import compiled, plain
+from .harness import compiled, plain, same_as_plain
 
 
 def run_all(tasks):
@@ -69,3 +70,18 @@ def test_backward_in_another_thread():
     y = x.detach().clone().requires_grad_()
     fn(y).square().sum().backward()
     torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_all_of_a_vector_is_added_to_one_place(threads):
+    """In a piece the place of a scatter may be a constant, or the same for a whole vector."""
+
+    def fn(x, at):
+        return torch.zeros(10).index_add(0, F.pad(at, (20, 30), value=3), x.sin())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        same_as_plain(fn, torch.randn(1000), torch.arange(950) % 10, exact=False)
+    finally:
+        torch.set_num_threads(before)

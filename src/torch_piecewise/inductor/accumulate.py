@@ -15,9 +15,11 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor.codegen.common import BracesBuffer
-from torch._inductor.codegen.cpp import CppKernel, CppVecKernel
+from torch._inductor.codegen.cpp import CppKernel
 from torch._inductor.utils import IndentedBuffer
 from torch.utils._ordered_set import OrderedSet
+
+from .piece import PieceVecKernel
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class ScalarKernel(_Accumulating):
     """One element a step."""
 
 
-class VectorKernel(_Accumulating, CppVecKernel):
+class VectorKernel(_Accumulating, PieceVecKernel):
     """One vector a step, the last one masked where there is a `tail_size`."""
 
 

@@ -75,6 +75,7 @@ def _in_the_way(members: Sequence[Found | NestPlan], depth: int) -> tuple[Reason
         axes.add(member.nest.axes[:depth])
         shared = {a.symbol for a in member.nest.axes[:depth]}
         seams |= {str(axis) for axis in shared & member.search.cuts.keys()}
+        seams |= {str(slant.outer) for slant in member.search.slants if slant.outer in shared}
     if len(axes) > 1:
         why = "their sizes are written differently"
     if not (why and seams):

@@ -12,11 +12,31 @@ from types import SimpleNamespace
 from typing import Any
 
 import sympy
+import torch
+from torch._inductor import config
 from torch._inductor.codegen.common import BracesBuffer
-from torch._inductor.codegen.cpp import CppKernelProxy
+from torch._inductor.codegen.cpp import CppKernelProxy, CppTile2DKernel, CppVecKernel
 from torch._inductor.loop_body import LoopBody
 from torch._inductor.utils import sympy_index_symbol
-from torch._inductor.virtualized import NullKernelHandler, V
+from torch._inductor.virtualized import NullKernelHandler, V, ops
+
+
+class PieceVecKernel(CppVecKernel):
+    """One vector a step; all of it may be added to one place of a scatter.
+
+    Where threads add, Inductor wants a vector of places: that of a nest of its own is always one.
+    """
+
+    def store(self, name: Any, index: Any, value: Any, mode: Any = None) -> None:
+        if mode == "atomic_add" and (config.cpp.dynamic_threads or self.num_threads != 1):
+            place: Any = ops.index_expr(index, torch.int64).value
+            if not place.is_vec:
+                index = sympy_index_symbol(str(self.broadcast(place)))
+        super().store(name, index, value, mode)  # type: ignore[no-untyped-call]
+
+
+class PieceTileKernel(PieceVecKernel, CppTile2DKernel):
+    """Blocks of two axes, transposed where that makes vectors."""
 
 
 class PieceKernel(CppKernelProxy):
@@ -26,6 +46,8 @@ class PieceKernel(CppKernelProxy):
     own. `comment` is written before the innermost code.
     """
 
+    vec_kernel_cls = PieceVecKernel
+    tile2d_kernel_cls = PieceTileKernel
     tiled_like: Sequence[LoopBody] = ()
     comment = ""
 

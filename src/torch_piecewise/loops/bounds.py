@@ -27,6 +27,7 @@ from .ir import Axis, Symbol
 Bound = int | float  # an int, or -inf / +inf
 Interval = tuple[Bound, Bound]
 EVERYTHING: Interval = (-math.inf, math.inf)
+LARGE = 2**31
 
 
 def _times(a: Bound, b: Bound) -> Bound:
@@ -72,6 +73,22 @@ class Bounds:
         """Whether expr < 0 everywhere (True), nowhere (False), or that is open (None)."""
         low, high = self.interval(expr)
         return True if high < 0 else False if low >= 0 else None
+
+    def wraps(self, expr: sympy.Expr) -> bool:
+        """Whether computing it may leave int64, where C++ goes on at the other end.
+
+        Intervals know nothing of that. What has no bound is taken for a number of elements: it
+        leaves int64 where it is multiplied by a large number only.
+        """
+        return any(self._leaves_int64(e) for e in sympy.preorder_traversal(expr))
+
+    def _leaves_int64(self, expr: sympy.Basic) -> bool:
+        if not isinstance(expr, sympy.Expr):
+            return False
+        low, high = self.interval(expr)
+        if math.isinf(low) or math.isinf(high):
+            return any(abs(number) >= LARGE for number in expr.atoms(sympy.Integer))
+        return low < -(2**63) or high >= 2**63
 
     def _interval(self, expr: sympy.Expr) -> Interval:
         low, high = self._arithmetic(expr)

@@ -257,6 +257,14 @@ class SeamSearch(Watch):
         self.cuts[axis] = (*cuts[:place], position, *cuts[place:])
         self._seam(axis, position, what)
 
+    def fix(self, expr: sympy.Expr, code: str, text: str) -> None:
+        """Have no one cut the axes that the expression depends on."""
+        own = {a.symbol for a in self.nest.axes} & expr.free_symbols
+        self.fixed |= own
+        for axis in own & self.cuts.keys():
+            del self.cuts[axis]
+            self._note(code, text)
+
     def _seam(self, axis: sympy.Symbol, position: sympy.Expr, what: str) -> None:
         if not any(s.axis == axis and s.position == position for s in self.seams):
             self.seams.append(SeamAt(axis, position, what))
@@ -283,7 +291,7 @@ def find(nest: LoopNest, in_block: bool = False) -> SeamSearch:
         search.waiting.clear()
         for axis in sorted(inside, key=str):
             _look_inside(nest, search, axis)
-    _leave_negative_wraps(search)
+    _leave_unmovable(search)
     return search
 
 
@@ -305,12 +313,12 @@ def together(axes: Sequence[Axis], searches: Sequence[SeamSearch]) -> SeamSearch
     return joint
 
 
-def _leave_negative_wraps(search: SeamSearch) -> None:
-    """Give up the cuts of an axis that an index below 0 depends on where it wraps.
+def _leave_unmovable(search: SeamSearch) -> None:
+    """Give up the cuts of an axis that an index depends on which must not be counted anew.
 
-    There `%` follows the sign of its left side, as in C. torch's ModularIndexing takes the left
-    side for periodic and drops whole periods, which changes the value once the axis is counted from
-    another place.
+    Below 0, where a wrap's `%` follows the sign of its left side, as in C: torch's ModularIndexing
+    takes the left side for periodic and drops whole periods, which changes the value. Beyond int64:
+    the number that is added to count from another place may be one that C++ can't write.
     """
     exprs = {
         arg
@@ -320,13 +328,10 @@ def _leave_negative_wraps(search: SeamSearch) -> None:
         if isinstance(arg, sympy.Expr)
     }
     for wrap in {w for expr in exprs for w in expr.atoms(ModularIndexing, Mod)}:
-        if search.bounds.negative(wrap.args[0]) is False:
-            continue
-        own = {a.symbol for a in search.nest.axes} & wrap.free_symbols
-        search.fixed |= own
-        for axis in own & search.cuts.keys():
-            del search.cuts[axis]
-            search._note("negative-wrap", f"{wrap}: its left side may be negative")
+        if search.bounds.negative(wrap.args[0]) is not False:
+            search.fix(wrap, "negative-wrap", f"{wrap}: its left side may be negative")
+    for expr in filter(search.bounds.wraps, exprs):
+        search.fix(expr, "overflow", f"{expr} may leave int64")
 
 
 def _look_inside(nest: LoopNest, search: SeamSearch, axis: sympy.Symbol) -> None:

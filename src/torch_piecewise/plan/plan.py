@@ -1,4 +1,4 @@
-"""What was decided for one compiled graph, as pure data that round-trips through JSON.
+"""What was decided for one compiled graph, as pure data; nests round-trip through JSON.
 
 A `Plan` lists the graph's loop nests; each `NestPlan` has its axes, seams, pieces and a reason.
 Bounds are text, since they may be symbolic ("s0 - 1").
@@ -7,7 +7,6 @@ Bounds are text, since they may be symbolic ("s0 - 1").
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,15 +106,6 @@ class Plan:
     kind: str
     nests: tuple[NestPlan, ...]
     notes: tuple[Reason, ...] = ()
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> Plan:
-        raw = json.loads(text)
-        nests = tuple(nest_from_json(n) for n in raw["nests"])
-        return Plan(raw["kind"], nests, tuple(Reason(**r) for r in raw["notes"]))
 
 
 def nest_to_json(nest: NestPlan) -> dict[str, Any]:
