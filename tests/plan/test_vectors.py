@@ -8,6 +8,7 @@ import torch
 from tests.backend.harness import same_as_plain
 
 from torch_piecewise import explain
+from torch_piecewise.loops.split import boxes
 from torch_piecewise.loops.text import parse
 from torch_piecewise.plan.vectors import LONG, in_whole_vectors, moved
 
@@ -27,6 +28,9 @@ from torch_piecewise.plan.vectors import LONG, in_whole_vectors, moved
         (999, 1000, 992),
         (985, 1000, 976),  # 16 to 31 elements are left: the last 8 are no vector
         (984, 1000, 984),
+        (0, 512, 0),
+        (512, 512, 512),
+        (1000, 1000, 1000),
         (1, LONG - 1, 1),
         (1, LONG, 16),
     ],
@@ -47,18 +51,32 @@ body op0 for i0, i1:
 
 
 I0, I1 = (sympy.Symbol(f"i{k}", integer=True, nonnegative=True) for k in (0, 1))
+CUTS = {I0: (sympy.S.One,), I1: (sympy.S.One, sympy.Integer(2), sympy.Integer(511))}
+
+
+def starts(text: str, axis: sympy.Symbol) -> list[sympy.Expr]:
+    loops = parse(text)
+    found = in_whole_vectors(boxes(loops, CUTS), loops)
+    covered = [box.ranges for box in found]
+    assert len(covered) == len(set(covered))
+    return list(dict.fromkeys(box.range(axis)[0] for box in found))
 
 
 def test_the_vectorised_axis_only() -> None:
-    cuts = {I0: (sympy.S.One,), I1: (sympy.S.One, sympy.Integer(2), sympy.Integer(510))}
-    found = in_whole_vectors(cuts, parse(nest("512*i0 + i1")))
-    assert found == {I0: (1,), I1: (16, 496)}
-    assert in_whole_vectors(cuts, parse(nest("i0 + 300*i1"))) == cuts  # vectors along i0
+    text = nest("512*i0 + i1")
+    assert starts(text, I0) == [0, 1]
+    assert starts(text, I1) == [0, 16, 496]  # nothing is left of [1, 2)
+    assert starts(nest("i0 + 300*i1"), I1) == [0, 1, 2, 511]  # vectors along i0
+
+
+def test_an_axis_that_is_no_whole_number_of_vectors_ends_where_it_did() -> None:
+    loops = parse(nest("515*i0 + i1", columns="515"))
+    *_, last = in_whole_vectors(boxes(loops, CUTS), loops)
+    assert last.range(I1) == (496, 515)
 
 
 def test_an_unknown_size_is_left() -> None:
-    cuts = {I1: (sympy.S.One,)}
-    assert in_whole_vectors(cuts, parse(nest("s0*i0 + i1", columns="s0"))) == cuts
+    assert starts(nest("s0*i0 + i1", columns="s0"), I1) == [0, 1, 2, 511]
 
 
 def rolled(x: torch.Tensor) -> torch.Tensor:

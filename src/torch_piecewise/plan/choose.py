@@ -68,6 +68,7 @@ class Priced(Protocol):
     def price(self) -> Callable[[Box], float]: ...
     @property
     def inside(self) -> Callable[[Box], float]: ...
+    def placed(self, found: Sequence[Box]) -> tuple[Box, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,16 @@ class Pricing:
 
         return lru_cache(maxsize=None)(inside_of)
 
+    def placed(self, found: Sequence[Box]) -> tuple[Box, ...]:
+        """The boxes where the pieces are: priced at the seams, they stand at whole vectors."""
+        return in_whole_vectors(found, self.nest)
+
 
 def choose(
     nest: LoopNest, cuts: Cuts, split: str, max_pieces: int, threads: int, size: Size
 ) -> Cutting:
     """Choose among the cuts of a nest. `size` says what is not known when compiling."""
     pricing = Pricing(nest, size)
-    if split == "auto":
-        cuts = in_whole_vectors(cuts, nest)
     found, reason, notes = choose_boxes(cuts, pricing, split, max_pieces, threads)
     return Cutting(tuple((box, pricing.restricted(box)) for box in found), reason, notes)
 
@@ -142,6 +145,8 @@ def choose_boxes(
     if split == "auto":
         found = joined(found, pricing.price)
     cut = sum(map(pricing.price, found)) / threads + loop_cost(threads) * len(found)
+    if split == "auto":
+        found = pricing.placed(found)
     choice = judge(split, name, pricing.whole / threads, cut, len(found))
     return found if choice.split else (), choice.reason, notes
 

@@ -36,7 +36,6 @@ from .choose import (
 )
 from .cost import Size, starts
 from .plan import Reason
-from .vectors import in_whole_vectors
 
 BLOCKS = (4, 8, 16)  # numbers of blocks that are tried
 
@@ -112,22 +111,26 @@ class GroupPricing:
     def inside(self) -> Callable[[Box], float]:
         return lambda box: sum(part.computing for part in self.within(box))
 
+    def placed(self, found: Sequence[Box]) -> tuple[Box, ...]:
+        """The boxes: vectors are not along shared axes."""
+        return tuple(found)
+
     def _inside(self, member: SeamSearch, box: Box) -> Inside:
         """The best pieces of one nest in a box of the shared axes."""
         limited = restrict(member.nest, _in_nest(member.nest, box))
         pricing = Pricing(limited, self.size)
         cuts, found = self._own_cuts(member, limited)
-        kept = cuts
-        if self.split == "auto":
-            kept = worthwhile(in_whole_vectors(cuts, limited), pricing)
+        kept = worthwhile(cuts, pricing) if self.split == "auto" else cuts
         kept, _ = under_cap(kept, self.cap, pricing)
         inner = boxes(limited, kept)
         if self.split == "auto":
             inner = joined(inner, pricing.price)
+        price, computing = (sum(map(of, inner)) for of in (pricing.price, pricing.inside))
+        if self.split == "auto":
+            inner = pricing.placed(inner)
         pieces = tuple(
             (_placed(box, own), pricing.restricted(own) if kept else limited) for own in inner
         )
-        price, computing = (sum(map(of, inner)) for of in (pricing.price, pricing.inside))
         return Inside(pieces, price, computing, found)
 
     def _own_cuts(self, member: SeamSearch, limited: LoopNest) -> tuple[Cuts, tuple[SeamAt, ...]]:

@@ -7,11 +7,12 @@ boundary's condition take less: a lattice step of 512 columns 1.2 times less.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sympy
 
-from torch_piecewise.loops.ir import LoopNest
+from torch_piecewise.loops.ir import Box, LoopNest
 from torch_piecewise.loops.seams import WHOLE
-from torch_piecewise.loops.split import Cuts
 
 from .cost import vector_axis
 
@@ -20,23 +21,28 @@ LONG = 16 * WHOLE  # on a shorter axis the whole vectors at the ends are much of
 
 def moved(position: int, size: int) -> int:
     """Where a piece begins for a seam at `position` of a vectorised axis."""
-    if size < LONG:
+    if size < LONG or position in (0, size):
         return position
-    if 0 < position < WHOLE:
+    if position < WHOLE:
         return WHOLE
     return position if position <= size - WHOLE else position // WHOLE * WHOLE
 
 
-def in_whole_vectors(cuts: Cuts, nest: LoopNest) -> Cuts:
-    """The cuts, those of the vectorised axis moved where they are close to its ends.
+def in_whole_vectors(found: Sequence[Box], nest: LoopNest) -> tuple[Box, ...]:
+    """The boxes of a nest, those on the vectorised axis moved where they end close to its ends.
 
-    Only of an innermost axis that is iterated and has a known size.
+    Only on an innermost axis that is iterated and has a known size.
     """
     axis = nest.axes[-1] if nest.axes else None
     if axis is None or axis.reduce or vector_axis(nest) != axis.symbol:
-        return cuts
-    at = cuts.get(axis.symbol, ())
-    if not all(isinstance(e, sympy.Integer) for e in (axis.size, *at)):
-        return cuts
-    places = sorted({moved(int(p), int(axis.size)) for p in at})
-    return {**cuts, axis.symbol: tuple(map(sympy.Integer, places))}
+        return tuple(found)
+    ends = {end for box in found for end in box.range(axis.symbol)}
+    if not all(isinstance(end, sympy.Integer) for end in (axis.size, *ends)):
+        return tuple(found)
+    places = {end: sympy.Integer(moved(int(end), int(axis.size))) for end in ends}
+    longer = []
+    for box in found:
+        start, stop = (places[end] for end in box.ranges[-1])
+        if start < stop:
+            longer.append(Box(box.axes, (*box.ranges[:-1], (start, stop))))
+    return tuple(longer)
