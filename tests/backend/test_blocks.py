@@ -165,9 +165,19 @@ def test_the_cap_on_pieces_holds():
     assert len(nest.pieces) == 1 and "two-axes" in {note.code for note in nest.notes}
 
 
-def test_small_nests_stay_whole():
-    (nest,) = nests(causal_sum, tensor((20, 20)), split="auto")
-    assert len(nest.pieces) == 1
+def test_the_reason_for_no_blocks_is_told():
+    """In words for a condition over two axes: what was estimated, or what the options forbid."""
+    for fn in (causal_sum, causal_softmax):
+        for x, options, code in (
+            (tensor((20, 20)), {"split": "auto"}, "no-gain"),
+            (tensor((8, 8)), {"split": "seams"}, "small"),
+            (tensor((256, 256)), {"split": "seams", "max_pieces": 2}, "too-many-pieces"),
+            (tensor((256, 256)), {"split": "off"}, "off"),
+        ):
+            nest = nests(fn, x, **options)[0]
+            assert len(nest.pieces) == 1
+            assert (nest.reason.code, options) == (code, options)
+        assert "estimated" in nests(fn, tensor((20, 20)), split="auto")[0].reason.text
 
 
 def test_rows_of_unknown_number_stay_whole():

@@ -136,9 +136,9 @@ def test_each_box_is_written_once_with_the_shared_loop():
     inner = re.findall(r"// piece (\d) of (\d): (.*)", code)
     nests = 2 * [("1", "2", "i0 in [0, 9), i1 in [0, 96)")]
     assert [i for i in inner if i[1] == "4"] == [
-        ("1", "4", "i0 in [0, 9), i1 in [0, 40)"),
+        ("1", "4", "i0 in [0, 9), i1 in [0, 48)"),
         ("2", "4", "i0 in [0, 9), i1 in [48, 96)"),
-        ("3", "4", "i0 in [9, 100), i1 in [0, 40)"),
+        ("3", "4", "i0 in [9, 100), i1 in [0, 48)"),
         ("4", "4", "i0 in [9, 100), i1 in [48, 96)"),
     ]
     assert len(inner) == 4 + 2 * len(nests)

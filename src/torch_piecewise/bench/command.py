@@ -180,5 +180,8 @@ def _check_names(settings: Settings) -> None:
 
 def nearest_said(word: str, known: Sequence[str]) -> str:
     """How a message goes on that names what is most like a word; '' where nothing is."""
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.4)
+    by_part = {part: name for name in known for part in (*name.split("_"), name)}
+    parts = difflib.get_close_matches(word, by_part, n=3, cutoff=0.6)
+    near = list(dict.fromkeys(by_part[part] for part in parts))
+    near = near or difflib.get_close_matches(word, known, n=3, cutoff=0.4)
     return f"; nearest: {', '.join(near)}" if near else ""

@@ -54,7 +54,8 @@ def cut_group(members: Sequence[Found | NestPlan], depth: int, config: Config) -
     cutting = choose_group_alike(searches, depth, config.split, most, threads, size_hint)
     if cutting.boxes:
         return _by_boxes(found, depth, cutting)
-    reasons = (cutting.reason, *cutting.notes) if cutting.seams else cutting.notes
+    told = cutting.reason.code != "no-seams"
+    reasons = (cutting.reason, *cutting.notes) if told else cutting.notes
     return _inner_cuts(members, depth, config, reasons)
 
 

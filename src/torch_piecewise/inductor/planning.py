@@ -114,7 +114,7 @@ def decide(
         return in_blocks
     nest, own = found.nest, {a.symbol for a in found.nest.axes[fused or 0 :]}
     cuts = {axis: at for axis, at in found.search.cuts.items() if axis in own}
-    if found.search.cuts and config.split == "off":
+    if (found.search.cuts or found.search.slants) and config.split == "off":
         return Cut(found.plan([], Reason("off", "", "splitting is off")))
     if not cuts and more:
         return Cut(found.plan([], more[0], more[1:]))
@@ -137,6 +137,8 @@ def _in_blocks(found: Found, config: Config) -> Cut | None:
     depth = 1 + [axis.symbol for axis in nest.axes].index(search.slants[0].outer)
     threads, most = parallel_num_threads(), config.max_pieces
     cutting = choose_group_alike([search], depth, config.split, most, threads, size_hint)
+    if not cutting.settled and not search.cuts and cutting.reason.code != "no-seams":
+        return Cut(found.plan([], cutting.reason))
     if not cutting.settled:
         return None
     pieces = tuple(piece for _, (inside,) in cutting.boxes for piece in inside.pieces)

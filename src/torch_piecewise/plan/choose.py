@@ -245,7 +245,7 @@ def under_cap(
     hint = "raise the option max_pieces"
     if not kept:
         return {}, (Reason("too-many-pieces", pricing.nest.name, text, hint),)
-    text += f": the {given_up} cuts that save least are left out, {count_boxes(kept)} pieces"
+    text += f": {given_up} of the cuts, which save least, left out, {count_boxes(kept)} pieces"
     return kept, (Reason("joined", pricing.nest.name, text, hint),)
 
 

@@ -9,7 +9,6 @@ that it has there: these may differ from box to box.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -23,7 +22,9 @@ from torch_piecewise.loops.seams import SeamAt, SeamSearch, Slant
 from torch_piecewise.loops.split import Cuts, boxes, restrict
 
 from .choose import (
+    HINT,
     PIECE_WORTH,
+    Choice,
     Pieces,
     Pricing,
     choose_boxes,
@@ -184,8 +185,8 @@ def _blocks(
 ) -> GroupCutting | None:
     """Blocks of an axis in which a condition over two axes is mostly settled.
 
-    The seams that make the boxes `otherwise` stay. None where these boxes take less, or are all
-    that is to be cut and nothing is gained by blocks.
+    The seams that make the boxes `otherwise` stay. None where these boxes take less, or no
+    condition can be settled so; where there are no such boxes either, the reason for no blocks.
     """
     slants = _slants(joint, pricing)
     if not slants:
@@ -194,21 +195,19 @@ def _blocks(
     kept = _starts(joint.cuts, otherwise)
     if not all(isinstance(at, sympy.Integer) for at in kept.get(axis.symbol, ())):
         return None
-    best = _best_blocks(pricing, axis, kept, max_pieces, threads, otherwise)
-    if not best:
+    best = _best_blocks(pricing, axis, kept, max_pieces, threads)
+    if otherwise and (not best or best.takes >= pricing.estimate(otherwise, threads)):
         return None
-    total = sum(len(pieces) for pieces in _all_pieces(pricing, best))
-    takes = pricing.estimate(best, threads)
-    choice = judge(pricing.split, joint.nest.name, pricing.whole / threads, takes, total)
-    if not choice.split:
-        return None
+    choice = _judged(best, pricing, axis, max_pieces, threads)
+    if not best or not choice.split:
+        return GroupCutting((), tuple(joint.seams), choice.reason)
     notes = [slant.note.text for slant in slants]
     seamed = {seam.position for seam in joint.seams if seam.axis == axis.symbol}
-    begins = dict.fromkeys(box.range(axis.symbol)[0] for box in best)
+    begins = dict.fromkeys(box.range(axis.symbol)[0] for box in best.boxes)
     blocks = [at for at in begins if at != 0 and at not in seamed]
     cause = f"a block of {axis.name}, {notes[0]}"
     return GroupCutting(
-        tuple((box, pricing.within(box)) for box in best),
+        tuple((box, pricing.within(box)) for box in best.boxes),
         (*joint.seams, *(SeamAt(axis.symbol, at, cause) for at in blocks)),
         choice.reason,
         (),
@@ -216,21 +215,22 @@ def _blocks(
     )
 
 
+@dataclass(frozen=True)
+class _Blocks:
+    """Boxes of the shared axes, and what they take with what their pieces have to be worth."""
+
+    boxes: tuple[Box, ...]
+    takes: float
+
+
 def _best_blocks(
-    pricing: GroupPricing,
-    axis: Axis,
-    kept: Cuts,
-    max_pieces: int,
-    threads: int,
-    otherwise: Sequence[Box],
-) -> tuple[Box, ...]:
-    """Of several numbers of blocks of `axis` that which takes least; none where `otherwise` does.
+    pricing: GroupPricing, axis: Axis, kept: Cuts, max_pieces: int, threads: int
+) -> _Blocks | None:
+    """Of several numbers of blocks of `axis` that which takes least; None if the cap allows none.
 
     A piece that adds nothing has no code, so the cap does not count it.
     """
-    best: tuple[Box, ...] = ()
-    always = pricing.split == "seams" and not otherwise
-    least = math.inf if always else pricing.estimate(otherwise, threads)
+    best: _Blocks | None = None
     worth = PIECE_WORTH if pricing.split == "auto" else 0.0
     for count in BLOCKS:
         own = _with_blocks(kept.get(axis.symbol, ()), int(axis.size), count)
@@ -240,9 +240,28 @@ def _best_blocks(
         pieces = _all_pieces(pricing, found)
         written = [sum(not adds_nothing(nest) for _, nest in one) for one in pieces]
         takes = pricing.estimate(found, threads) + worth * sum(written)
-        if takes < least and max(written) <= max_pieces:
-            best, least = found, takes
+        if max(written) <= max_pieces and (best is None or takes < best.takes):
+            best = _Blocks(found, takes)
     return best
+
+
+def _judged(
+    best: _Blocks | None, pricing: GroupPricing, axis: Axis, max_pieces: int, threads: int
+) -> Choice:
+    """Whether the blocks are worth having."""
+    name, whole = pricing.nest.name, pricing.whole / threads
+    if int(axis.size) <= seams.WHOLE:
+        return Choice(False, Reason("small", name, f"{axis.name} is too short for blocks"))
+    if best is None:
+        text = f"blocks of {axis.name} make more pieces than the cap, {max_pieces}"
+        return Choice(False, Reason("too-many-pieces", name, text, "raise the option max_pieces"))
+    total = sum(len(pieces) for pieces in _all_pieces(pricing, best.boxes))
+    takes = pricing.estimate(best.boxes, threads)
+    choice = judge(pricing.split, name, whole, takes, total)
+    if choice.split and pricing.split == "auto" and best.takes >= whole:
+        text = f"{choice.reason.text}, too little for so many pieces"
+        return Choice(False, Reason("no-gain", name, text, HINT))
+    return choice
 
 
 def _starts(cuts: Cuts, found: Sequence[Box]) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:
