@@ -105,7 +105,7 @@ def test_too_many_seams_are_joined_or_left_with_a_reason() -> None:
     assert len(nest.seams) == 20 and len(nest.pieces) == 16
     (note,) = (n for n in nest.notes if n.code == "joined")
     assert "21 pieces at its seams, the cap is 16" in note.text and "max_pieces" in note.hint
-    assert "5 cuts" in note.text
+    assert "5 of the cuts" in note.text
     options = {"split": "seams", "max_pieces": 1}
     (nest,) = torch_piecewise.explain(many_seams, (x,), options=options).nests
     assert not nest.split and nest.reason.code == "too-many-pieces"
