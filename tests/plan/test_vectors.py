@@ -25,9 +25,9 @@ from torch_piecewise.plan.vectors import LONG, in_whole_vectors, moved
         (496, 512, 496),
         (497, 512, 496),
         (511, 512, 496),
-        (999, 1000, 992),
-        (985, 1000, 976),  # 16 to 31 elements are left: the last 8 are no vector
-        (984, 1000, 984),
+        (999, 1000, 976),  # 16 to 31 elements are left
+        (977, 1000, 976),
+        (976, 1000, 976),
         (0, 512, 0),
         (512, 512, 512),
         (1000, 1000, 1000),
@@ -37,6 +37,19 @@ from torch_piecewise.plan.vectors import LONG, in_whole_vectors, moved
 )
 def test_only_what_is_close_to_an_end_moves(position, size, place) -> None:
     assert moved(position, size) == place
+
+
+@pytest.mark.parametrize("size", [256, 512, 515, 1000, 1001])
+def test_pieces_stay_side_by_side(size) -> None:
+    """An element in two pieces would be computed twice: wrong where it is written in place."""
+    places = [moved(position, size) for position in range(size + 1)]
+    assert places == sorted(places)
+    loops = parse(nest(f"{size}*i0 + i1", columns=str(size)))
+    at = tuple(map(sympy.Integer, range(size - 40, size, 5)))
+    found = in_whole_vectors(boxes(loops, {I1: at}), loops)
+    ends = [box.range(I1) for box in found]
+    assert ends[0][0] == 0 and ends[-1][1] == size
+    assert all(a[1] == b[0] for a, b in zip(ends, ends[1:]))
 
 
 def nest(index: str, columns: str = "512") -> str:
@@ -86,9 +99,9 @@ def rolled(x: torch.Tensor) -> torch.Tensor:
 def test_pieces_of_the_default_are_whole_vectors_and_right() -> None:
     x = torch.randn(600, 520)
     (found,) = explain(rolled, (x,)).nests
-    assert found.starts("i1") == ["0", "16", "512"]
+    assert found.starts("i1") == ["0", "16", "496"]
     text = str(explain(rolled, (x,)))
-    assert "seam at i1 = 1, cut at 16" in text and "seam at i1 = 519, cut at 512" in text
+    assert "seam at i1 = 1, cut at 16" in text and "seam at i1 = 519, cut at 496" in text
     (found,) = explain(rolled, (x,), options={"split": "seams"}).nests
     assert found.starts("i1") == ["0", "1", "519"]
     assert "seam at i1 = 1 (" in str(explain(rolled, (x,), options={"split": "seams"}))

@@ -20,12 +20,14 @@ LONG = 16 * WHOLE  # on a shorter axis the whole vectors at the ends are much of
 
 
 def moved(position: int, size: int) -> int:
-    """Where a piece begins for a seam at `position` of a vectorised axis."""
+    """Where a piece begins for a seam at `position` of a vectorised axis.
+
+    The order of positions stays: two that changed places would have pieces overlap.
+    """
     if size < LONG or position in (0, size):
         return position
-    if position < WHOLE:
-        return WHOLE
-    return position if position <= size - WHOLE else position // WHOLE * WHOLE
+    last = (size - WHOLE) // WHOLE * WHOLE
+    return min(max(position, WHOLE), last)
 
 
 def in_whole_vectors(found: Sequence[Box], nest: LoopNest) -> tuple[Box, ...]:
