@@ -200,6 +200,25 @@ def test_a_bound_in_a_float_dtype_counts_only_where_it_is_exact() -> None:
     assert found(text.replace("{}", "f16")) == {}  # 70000 is no float16, so i0 may be rounded
 
 
+def test_an_axis_whose_index_leaves_int64_is_not_cut() -> None:
+    """To count from another place a number would have to be added that C++ can't write."""
+    nest = parse("""
+nest far (i0: 40)
+buffers y: f32
+body op0 for i0:
+  %0: i64 = index_expr([6364136223846793005*i0], i64)
+  %1: i64 = index_expr([i0], i64)
+  %2: i64 = constant(7, i64)
+  %3: bool = lt(%1, %2)
+  %4: i64 = where(%3, %1, %0)
+  %5: f32 = to_dtype(%4, f32)
+  store(y, [i0], %5)
+""")
+    search = seams.find(nest)
+    assert not search.cuts
+    assert [n.code for n in search.notes] == ["overflow"]
+
+
 def test_an_empty_axis_that_wraps_at_zero_has_no_seam() -> None:
     text = """\
 nest n (i0: 0)

@@ -36,6 +36,8 @@ from torch_piecewise.loops.ir import (
     walk,
 )
 
+from . import spaces
+
 
 class NotInIR(Exception):
     """The nest can't be expressed in the loop IR; `code` is stable, the message says why."""
@@ -52,6 +54,8 @@ def to_nest(nodes: Sequence[SchedulerNode]) -> LoopNest:
     """The nest that these fused nodes make; raises NotInIR."""
     sizes = [_sizes(n) for n in nodes]
     iterate, reduce = max(sizes, key=lambda s: len(s[1]))  # as CppKernelProxy picks the loops
+    if not reduce and len(set(sizes)) > 1:
+        iterate = spaces.refined([own for own, _ in sizes]) or iterate
     axes = (
         *(Axis(axis_symbol("i", k), s) for k, s in enumerate(iterate)),
         *(Axis(axis_symbol("r", k), s, True) for k, s in enumerate(reduce)),
@@ -71,7 +75,7 @@ def _sizes(node: SchedulerNode) -> Sizes:
     if not isinstance(body, LoopBody):
         raise NotInIR("not-a-loop", f"{node.get_name()} is no loop: {type(body).__name__}")
     iterate, reduce = (tuple(sympy.sympify(s) for s in part) for part in body.sizes)
-    if node.group[1] != (iterate, reduce):
+    if node.group[1] not in ((iterate, reduce), (sympy.prod(iterate), sympy.prod(reduce))):
         raise NotInIR("regrouped", f"{node.get_name()} runs over {node.group[1]}, not {body.sizes}")
     return iterate, reduce
 
@@ -111,14 +115,17 @@ class _Reader:
     builder: Builder
     indirect: Any
     dtypes: dict[int, torch.dtype | None] = field(default_factory=dict)
-    names: dict[sympy.Symbol, sympy.Symbol] = field(default_factory=dict)
+    names: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
 
     def body(self) -> Body:
         loop = self.node._body
         iterate, reduce = self._axes()
-        self.names.update(
-            zip((*loop.iter_vars, *loop.reduce_vars), (*iterate, *reduce), strict=True)
-        )
+        index: Sequence[sympy.Expr] = (*iterate, *reduce)
+        variables = (*loop.iter_vars, *loop.reduce_vars)
+        loops = tuple(a.size for a in self.axes if a.symbol in iterate)
+        if loops != tuple(loop.sizes[0]):
+            index = (*spaces.indices(tuple(loop.sizes[0]), iterate, loops), *reduce)
+        self.names.update(zip(variables, index, strict=True))
         block = self.block(loop.root_block, self.builder)
         return Body(self.node.get_name(), iterate, reduce, Block(block.ops))
 
@@ -133,6 +140,8 @@ class _Reader:
             return symbols, ()
         if own == (iterate, ()):
             return symbols[: len(iterate)], ()
+        if not reduce and not own[1] and spaces.refined([own[0], iterate]) == iterate:
+            return symbols, ()
         raise NotInIR("unlike-spaces", f"{self.node.get_name()} runs over {own}, not {self.sizes}")
 
     def block(self, block: LoopBodyBlock, builder: Builder) -> Block:

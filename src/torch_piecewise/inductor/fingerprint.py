@@ -8,7 +8,6 @@ import platform
 from pathlib import Path
 
 import torch
-from torch._inductor import cpu_vec_isa
 
 
 @functools.cache
@@ -25,13 +24,12 @@ def fingerprint() -> str:
 
 @functools.cache
 def machine() -> tuple[str, ...]:
-    """The CPU as far as generated code depends on it (Inductor builds with -march=native)."""
-    return (
-        platform.machine(),
-        torch.backends.cpu.get_cpu_capability(),
-        *(str(isa) for isa in cpu_vec_isa.valid_vec_isa_list()),
-        _cpu_model(),
-    )
+    """The CPU as far as generated code depends on it (Inductor builds with -march=native).
+
+    Which vectors the compiler can build for is not asked: that takes building programs, which a
+    graph on a GPU never needs, and code for others of this CPU's vectors is as valid.
+    """
+    return platform.machine(), torch.backends.cpu.get_cpu_capability(), _cpu_model()
 
 
 def _cpu_model() -> str:

@@ -1,14 +1,16 @@
-"""The permanent gate: Inductor's CPU registration, with ours behind a context variable.
+"""The permanent gate: Inductor's registrations, with ours behind a context variable.
 
-Installed once, it decides per scheduler: inside a compile of ours the CPU's scheduling class is
-`PiecewiseScheduling`, outside it is what Inductor registered. The cache key works the same way:
-the CPU's custom pass has no identity outside, so plain keys stay what they were.
+Installed once, it decides per scheduler: inside a compile of ours a device's scheduling class is
+ours, outside it is what Inductor registered. The cache key works the same way: a device's custom
+pass has no identity outside, so plain keys stay what they were.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from torch_piecewise.errors import UnsupportedSetting
 
 from . import concat, facts, reuse, scope, strides
 from .cpu import PiecewiseScheduling
+from .gpu import PiecewiseCuda
 
 _lock = threading.Lock()
 
@@ -43,39 +46,63 @@ class KeyPass(CustomGraphModulePass):
         return theirs if ours is None else (theirs, *ours.key())
 
 
-class Gate:
-    """Constructs the CPU's scheduling: ours inside a compile of ours, else Inductor's."""
+@dataclass(frozen=True)
+class Device:
+    """A device whose loops we cut: by `scheduling`, where the setting names Inductor's `generator`.
 
-    def __init__(self, theirs: Any):
-        self.theirs = theirs
+    The setting is one of Inductor's, which chooses a code generator for the device.
+    """
+
+    setting: str
+    generator: str
+    scheduling: Callable[[Any], Any]
+
+
+DEVICES = {
+    "cpu": Device("cpu_backend", "cpp", PiecewiseScheduling),
+    "cuda": Device("cuda_backend", "triton", PiecewiseCuda),
+}
+
+
+class Gate:
+    """Constructs a device's scheduling: ours inside a compile of ours, else Inductor's."""
+
+    def __init__(self, device: Device, theirs: Any):
+        self.device, self.theirs = device, theirs
 
     def __call__(self, scheduler: Any) -> Any:
         if scope.current() is None:
             return self.theirs(scheduler)
-        if inductor_config.cpu_backend != "cpp":
+        setting = self.device.setting
+        chosen = getattr(inductor_config, setting)
+        if chosen != self.device.generator:
             raise UnsupportedSetting.of(
-                "torch._inductor.config.cpu_backend",
-                inductor_config.cpu_backend,
-                "it cuts the loops of the C++ code generator",
-                'set it to "cpp", or compile with backend="inductor"',
+                f"torch._inductor.config.{setting}",
+                chosen,
+                f"it cuts the loops of the {self.device.generator} code generator",
+                f'set it to "{self.device.generator}", or compile with backend="inductor"',
             )
-        return PiecewiseScheduling(scheduler)
+        return self.device.scheduling(scheduler)
 
 
 def install() -> None:
-    """Put the gate in front of Inductor's CPU registration; does nothing where it is there."""
+    """Put the gate in front of Inductor's registrations; does nothing where it is there."""
     facts.install_hook()
     strides.install()
     concat.install()
     reuse.install()
     with _lock:
         common.init_backend_registration()
-        entry = common.device_codegens["cpu"]
-        if isinstance(entry.scheduling, Gate):
-            return
-        common.device_codegens["cpu"] = dataclasses.replace(
-            entry, scheduling=Gate(entry.scheduling)
-        )
-        other = common.custom_backend_passes.get("cpu")
-        if not isinstance(other, KeyPass):  # it outlives a registration that somebody put back
-            common.custom_backend_passes["cpu"] = KeyPass(other)
+        for name, device in DEVICES.items():
+            _install(name, device)
+
+
+def _install(name: str, device: Device) -> None:
+    entry = common.device_codegens[name]
+    if isinstance(entry.scheduling, Gate):
+        return
+    gate = Gate(device, entry.scheduling)
+    common.device_codegens[name] = dataclasses.replace(entry, scheduling=gate)
+    other = common.custom_backend_passes.get(name)
+    if not isinstance(other, KeyPass):  # it outlives a registration that somebody put back
+        common.custom_backend_passes[name] = KeyPass(other)

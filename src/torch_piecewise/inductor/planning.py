@@ -180,10 +180,12 @@ def everything(nest: LoopNest) -> Box:
 
 def _opaque(nodes: Sequence[SchedulerNode], reason: Reason) -> NestPlan:
     """The plan of a nest that the loop IR can't express."""
-    _, (iterate, reduce) = nodes[0].group
+    _, groups = max(nodes, key=lambda node: node.is_reduction()).group
+    # a GPU's scheduling has the number of points in place of the sizes
+    iterate, reduce = (part if isinstance(part, tuple) else (part,) for part in groups)
     axes = (
         *(AxisPlan(f"i{k}", str(size)) for k, size in enumerate(iterate)),
-        *(AxisPlan(f"r{k}", str(size), True) for k, size in enumerate(reduce)),
+        *(AxisPlan(f"r{k}", str(size), True) for k, size in enumerate(reduce) if size != 1),
     )
     name = nodes[0].get_name()
     piece = Piece(f"{name}_0", tuple((a.name, "0", a.size) for a in axes))
