@@ -19,7 +19,9 @@ from torch._inductor import ir
 from torch._inductor.virtualized import V, ops
 
 from torch_piecewise.plan.concat import Concat, choose_concat
-from torch_piecewise.plan.cost import WEIGHTS
+from torch_piecewise.plan.cost import BYTE, WEIGHTS
+from torch_piecewise.plan.instructions import H200
+from torch_piecewise.plan.instructions import WEIGHTS as GPU_WEIGHTS
 from torch_piecewise.plan.reuse import functions_take
 
 from . import scope
@@ -82,11 +84,16 @@ def lower(inputs: Sequence[Any], dim: int = 0) -> Any:
         inputs=len(inputs),
         work=max(_work(x) for x in inputs),
         readers=tuple(_readers(node)),
+        byte=1 / H200.bytes if inputs[0].get_device().type != "cpu" else BYTE,
     )
     choice = choose_concat(concat)
     if choice.reason not in mine.notes:  # a graph may be lowered twice
         mine.notes.append(choice.reason)
-    return _computed(inputs, dim) if choice.split else None
+    if not choice.split:
+        return None
+    result = _computed(inputs, dim)
+    mine.inlined.append(result.data.data)
+    return result
 
 
 def _computed(inputs: Sequence[Any], dim: int) -> Any:
@@ -122,12 +129,13 @@ def _computed(inputs: Sequence[Any], dim: int) -> Any:
 
 
 def _simple(inputs: Sequence[Any]) -> bool:
-    """Whether nothing needs converting or leaving out first, and the CPU's loops do the work."""
+    """Whether nothing needs converting or leaving out first, and loops that we cut do the work."""
     first = inputs[0]
     return (
         len(inputs) > 1
         and all(isinstance(x, ir.TensorBox) for x in inputs)
-        and all(x.get_device().type == "cpu" for x in inputs)
+        and all(x.get_device() == first.get_device() for x in inputs)
+        and first.get_device().type in ("cpu", "cuda")
         and all(x.get_dtype() == first.get_dtype() for x in inputs)
         and all(len(x.get_size()) == len(first.get_size()) > 0 for x in inputs)
         and first.get_dtype() not in (torch.int8, torch.uint8)  # Inductor calls ATen for these
@@ -145,11 +153,22 @@ def _readers(node: torch.fx.Node, viewed: bool = False) -> Iterator[str]:
             # masks, which no cut removes where the view spreads the joins over two axes, from two
             yield f"{user.target} of a view"
         elif user.target in REDUCTIONS:
-            yield "reduction"
+            yield _kind(user)
         elif user.target in COPIES or torch.Tag.pointwise in getattr(user.target, "tags", ()):
             yield "pointwise"
         else:
             yield "the caller" if user.op == "output" else str(user.target)
+
+
+def _kind(user: torch.fx.Node) -> str:
+    """How a reduction reads a concatenation. On a GPU a launch cuts no reduction yet."""
+    before, after = (node.meta["val"] for node in (user.args[0], user))
+    if before.device.type == "cpu":
+        return "reduction"
+    after = after[0] if isinstance(after, (tuple, list)) else after
+    few = inductor_config.unroll_reductions_threshold
+    unrolled = before.numel() < few * after.numel() and after.numel() > 1
+    return "unrolled" if unrolled else f"{user.target}, a reduction,"
 
 
 def _work(x: Any) -> float:
@@ -160,6 +179,9 @@ def _work(x: Any) -> float:
     if not isinstance(data, ir.Pointwise):
         return 0.0
     found = data.inner_fn_opcount()
+    if not ir.is_cpu(data):
+        slots = found.num_ops + sum(GPU_WEIGHTS.get(name, 0.0) for name in found.used_ops)
+        return slots / H200.slots
     return found.num_ops * WEIGHTS["arithmetic"] + functions_take(found.used_ops)
 
 

@@ -6,6 +6,8 @@ A nest that is cut becomes one kernel whose blocks choose a range. Everything el
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from torch._inductor.codegen.cuda_combined_scheduling import CUDACombinedScheduling
@@ -14,14 +16,32 @@ from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
 from torch_piecewise.config import Config
-from torch_piecewise.plan.launch import choose_ranges, told, ways
+from torch_piecewise.loops.fold import fold
+from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.plan.instructions import instructions, misaligned
+from torch_piecewise.plan.launch import MISALIGNED, choose_ranges, told, ways
 from torch_piecewise.plan.plan import NestPlan, Reason
 
 from . import facts, scope
+from .adapter import to_body
 from .launch import Launch, Range
-from .planning import Cut, Found, look
-from .ranges import extent, shape
+from .planning import Found, look
+from .ranges import bodies_of, extent, shape
 from .versions import size_hint
+
+SIMPLER = 0.97  # what folding over all of a nest has to leave of its instructions, to be used
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plan of a nest; `pieces` are the ranges of its launch, none where it stays one kernel.
+
+    `folded` is the nest without what is decided all over it.
+    """
+
+    plan: NestPlan
+    pieces: tuple[tuple[Box, LoopNest], ...] = ()
+    folded: LoopNest | None = None
 
 
 class RangesScheduling(TritonScheduling):
@@ -33,18 +53,19 @@ class RangesScheduling(TritonScheduling):
         kept = [n for n in nodes if n.get_name() not in scheduler.removed_ops]
         if mine is None or not kept:
             return super()._codegen_nodes(nodes, *args, **kwargs)
-        cut = _cut(kept, mine.config)
-        mine.nests.append(cut.plan)
-        if cut.pieces and mine.apply:
-            self._write(kept, cut, mine.config)
+        choice = _choose(kept, mine.config)
+        mine.nests.append(choice.plan)
+        if choice.pieces and mine.apply:
+            self._write(kept, choice, mine.config)
         else:
-            super()._codegen_nodes(nodes, *args, **kwargs)
+            with _folded(kept, choice.folded if mine.apply else None, self.group_fn):
+                super()._codegen_nodes(kept, *args, **kwargs)
         facts.write()
         return None
 
-    def _write(self, nodes: list[SchedulerNode], cut: Cut, config: Config) -> None:
+    def _write(self, nodes: list[SchedulerNode], choice: Choice, config: Config) -> None:
         """The launch of a nest that is cut, and its call."""
-        launch, source = make(self, nodes, cut, config)
+        launch, source = make(self, nodes, choice, config)
         first = launch.ranges[0].kernel
         name = self.define_kernel(source, nodes, first)
         with V.set_kernel_handler(first):
@@ -66,37 +87,50 @@ class PiecewiseCuda(CUDACombinedScheduling):
 
 
 def make(
-    scheduling: Any, nodes: list[SchedulerNode], cut: Cut, config: Config
+    scheduling: Any, nodes: list[SchedulerNode], choice: Choice, config: Config
 ) -> tuple[Launch, str]:
     """A launch with the pieces of a nest, and by the cost model's choice the nest as it is."""
-    ranges = [Range(f"range_{k}", *shape(nest), nest) for k, (_, nest) in enumerate(cut.pieces)]
+    pieces = choice.pieces
+    ranges = [Range(f"range_{k}", *shape(nest), nest) for k, (_, nest) in enumerate(pieces)]
     whole = None
     if config.split == "auto":
         (numel, _) = nodes[0].group[1]
         whole = len(ranges)
-        ranges.append(Range("whole", 1, numel, None))
+        ranges.append(Range("whole", 1, numel, choice.folded))
     sizes = [(extent(r.rows, size_hint), extent(r.columns, size_hint)) for r in ranges]
-    launch = Launch(scheduling, nodes, ranges, ways(sizes, whole))
+    largest = max(range(len(pieces)), key=lambda k: sizes[k][0] * sizes[k][1])
+    scalar = misaligned(pieces[largest][1]) >= MISALIGNED
+    launch = Launch(scheduling, nodes, ranges, ways(sizes, whole, scalar))
     return launch, launch.generate()
 
 
-def _cut(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
+def _folded(nodes: list[SchedulerNode], nest: LoopNest | None, group_fn: Any) -> Any:
+    """The nodes as they are, or with the bodies of `nest`."""
+    if nest is None:
+        return nullcontext()
+    return bodies_of(nodes, [to_body(nest, body) for body in nest.bodies], group_fn)
+
+
+def _choose(nodes: Sequence[SchedulerNode], config: Config) -> Choice:
     """Find the seams of the nest that `nodes` make and decide about its ranges."""
     found = look(nodes)
-    return Cut(found) if isinstance(found, NestPlan) else _decide(found, config)
+    return Choice(found) if isinstance(found, NestPlan) else _decide(found, config)
 
 
-def _decide(found: Found, config: Config) -> Cut:
-    search = found.search
-    if (search.cuts or search.slants) and config.split == "off":
-        return Cut(found.plan([], Reason("off", "", "splitting is off")))
+def _decide(found: Found, config: Config) -> Choice:
+    search, nest = found.search, found.nest
+    if config.split == "off":
+        return Choice(found.plan([], Reason("off", "", "splitting is off")))
+    if any(axis.reduce for axis in nest.axes):
+        return Choice(found.plan([], Reason("reduction", "", "reductions stay whole on a GPU")))
+    simpler = fold(nest)
+    less = instructions(simpler, size_hint) < SIMPLER * instructions(nest, size_hint)
+    folded = simpler if less else None
     if not search.cuts:
         notes = found.notes
         code, why = ("left", notes[0].text) if notes else ("no-seams", "no seam on its axes")
-        return Cut(found.plan([], Reason(code, "", why)))
-    if any(axis.reduce for axis in found.nest.axes):
-        return Cut(found.plan([], Reason("reduction", "", "reductions stay whole on a GPU")))
+        return Choice(found.plan([], Reason(code, "", why)), (), folded)
     cut = choose_ranges(search, config.split, config.max_pieces, size_hint)
     boxes = [box for box, _ in cut.pieces]
     reason = told(cut.reason, config.split) if boxes else cut.reason
-    return Cut(found.plan(boxes, reason, cut.notes), tuple((piece,) for piece in cut.pieces))
+    return Choice(found.plan(boxes, reason, cut.notes), cut.pieces, folded)

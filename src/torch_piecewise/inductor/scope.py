@@ -21,7 +21,8 @@ from .fingerprint import fingerprint
 @dataclass
 class Scope:
     """One compile of ours. `nests` collects the plans of the graph being lowered, in order, `notes`
-    what was decided before there were nests and is not yet written.
+    what was decided before there were nests and is not yet written, `inlined` the loops that were
+    lowered to be computed by their readers.
 
     `apply` False plans every nest and leaves the code as Inductor has it. `apart` makes a kernel of
     each nest (of those under one outer loop together), where Inductor has many in one. `report`
@@ -36,6 +37,7 @@ class Scope:
     traces: Mapping[str, str] = field(default_factory=dict)
     nests: list[NestPlan] = field(default_factory=list)
     notes: list[Reason] = field(default_factory=list)
+    inlined: list[object] = field(default_factory=list)  # values that each reader computes
     written: int = 0  # how many nests the wrapper's source holds already
     kernels: int = 0  # in how many kernels these are
 

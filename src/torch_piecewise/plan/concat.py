@@ -23,8 +23,9 @@ class Concat:
 
     `elements` of the result, each of `itemsize` bytes, `inputs` joined, `work` nanoseconds for one
     element of them (0 where they are in memory), `readers` by what they do: "pointwise",
-    "reduction" (over the joins or along another axis), or the name of what needs the result in
-    memory.
+    "reduction" (over the joins or along another axis), "unrolled" (a reduction over so few that it
+    is written out: all of those make one loop), or the name of what needs the result in memory.
+    `byte` is nanoseconds for moving one.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Concat:
     inputs: int
     work: float
     readers: Sequence[str]
+    byte: float = BYTE
 
 
 def choose_concat(concat: Concat) -> Choice:
@@ -41,14 +43,16 @@ def choose_concat(concat: Concat) -> Choice:
     def stored(code: str, text: str) -> Choice:
         return Choice(False, Reason(code, concat.name, f"stored and read again: {text}"))
 
-    loops = ("pointwise", "reduction")
+    loops = ("pointwise", "reduction", "unrolled")
     others = [r for r in concat.readers if r not in loops]
     if others or not concat.readers:
         return stored("needed", f"{others[0] if others else 'nothing'} reads it from memory")
     if concat.inputs > MOST_INPUTS:
         return stored("many-inputs", f"{concat.inputs} inputs, the cap is {MOST_INPUTS}")
-    saved = 3 * concat.elements * concat.itemsize * BYTE  # one store, one load
-    repeated = (len(concat.readers) - 1) * concat.work * concat.elements
+    saved = 3 * concat.elements * concat.itemsize * concat.byte  # one store, one load
+    unrolled = concat.readers.count("unrolled")
+    times = len(concat.readers) - max(0, unrolled - 1)
+    repeated = (times - 1) * concat.work * concat.elements
     numbers = f"saves {shown(saved)} of memory traffic, repeats {shown(repeated)} of work"
     if repeated >= saved:
         return stored("repeated-work", numbers)

@@ -173,14 +173,9 @@ class _Count:
         if self.x not in index.free_symbols:
             return ACCESS * (1.0 if self.flat else UNIFORM) + convert
         lanes = max(1, VECTOR_BYTES // self.width[name])
-        rest = sympy.expand(index - self.x)
-        if self.x in rest.free_symbols or masked:
+        if masked or not _aligned(index, self.x, lanes):
             return ACCESS + 1 + convert
-        parts = rest.as_coefficients_dict().items()
-        aligned = all(
-            isinstance(number, sympy.Integer) and int(number) % lanes == 0 for _, number in parts
-        )
-        return ACCESS / lanes + convert if aligned else ACCESS + 1 + convert
+        return ACCESS / lanes + convert
 
     def canonical(self, arg: object) -> object:
         if isinstance(arg, tuple):
@@ -194,6 +189,28 @@ class _Count:
         if isinstance(arg, Ref):
             return arg.id in self.along
         return isinstance(arg, sympy.Expr) and self.x in arg.free_symbols
+
+
+def misaligned(nest: LoopNest) -> float:
+    """Which share of the accesses along the innermost axis can't be made by vectors."""
+    width = {name: dtype.itemsize for name, dtype in nest.buffers}
+    along = nest.axes[-1].symbol
+    accesses = {(op.args[0], op.args[1]) for op in _memory(nest)}
+    found = [
+        _aligned(index, along, max(1, VECTOR_BYTES // width[name]))
+        for name, index in accesses
+        if isinstance(name, str) and isinstance(index, sympy.Expr) and along in index.free_symbols
+    ]
+    return found.count(False) / max(len(found), 1)
+
+
+def _aligned(index: sympy.Expr, along: sympy.Symbol, lanes: int) -> bool:
+    """Whether an index goes on by one along an axis, from multiples of `lanes`."""
+    rest = sympy.expand(index - along)
+    if along in rest.free_symbols:
+        return False
+    parts = rest.as_coefficients_dict().values()
+    return all(isinstance(number, sympy.Integer) and int(number) % lanes == 0 for number in parts)
 
 
 def _step(divisor: sympy.Expr) -> float:

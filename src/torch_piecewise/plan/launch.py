@@ -179,18 +179,25 @@ class Shape:
 
 
 SHAPES = (Shape(1024, 4, 0.04), Shape(2048, 4, 0.04))
+# Where most accesses can't be made by vectors, lanes that are neighbours should work on neighbours.
+SCALAR = (Shape(512, 8, 0.04), Shape(1024, 8, 0.04))
+MISALIGNED = 0.4  # of the accesses
 WHOLE = (Shape(1024, 4, 0.0), Shape(512, 8, 0.0))  # as Inductor's for a nest of one long row
 FEW = (Shape(256, 4, 0.1), Shape(128, 2, 0.1))  # where there is little work
 
 
-def ways(sizes: Sequence[tuple[int, int]], whole: int | None, gpu: Gpu = H200) -> list[Way]:
+def ways(
+    sizes: Sequence[tuple[int, int]], whole: int | None, scalar: bool = False, gpu: Gpu = H200
+) -> list[Way]:
     """How to run the ranges of these rows and columns, and the nest as the range `whole`.
 
-    Large tiles are left out where they would leave multiprocessors without work.
+    `scalar`: most accesses can't be made by vectors. Large tiles are left out where they would leave multiprocessors without work.
     """
     parts = [k for k in range(len(sizes)) if k != whole]
     total = sum(sizes[k][0] * sizes[k][1] for k in parts)
-    shapes = [s for s in SHAPES if total >= 2 * gpu.multiprocessors * s.elements]
+    shapes = [
+        s for s in (SCALAR if scalar else SHAPES) if total >= 2 * gpu.multiprocessors * s.elements
+    ]
     few = FEW[0] if total >= gpu.multiprocessors * FEW[0].elements else FEW[1]
     found = []
     for own in shapes or [few]:
