@@ -162,7 +162,8 @@ def _readers(node: torch.fx.Node, viewed: bool = False) -> Iterator[str]:
 
 def _kind(user: torch.fx.Node) -> str:
     """How a reduction reads a concatenation. On a GPU a launch cuts no reduction yet."""
-    before, after = (node.meta["val"] for node in (user.args[0], user))
+    operand: Any = user.args[0]
+    before, after = operand.meta["val"], user.meta["val"]
     if before.device.type == "cpu":
         return "reduction"
     after = after[0] if isinstance(after, (tuple, list)) else after

@@ -20,9 +20,10 @@ from torch_piecewise.loops.fold import fold
 from torch_piecewise.loops.ir import Box, LoopNest
 from torch_piecewise.plan.instructions import instructions, misaligned
 from torch_piecewise.plan.launch import MISALIGNED, choose_ranges, told, ways
+from torch_piecewise.plan.passes import Part, choose_passes
 from torch_piecewise.plan.plan import NestPlan, Reason
 
-from . import facts, scope
+from . import facts, passes, scope
 from .adapter import to_body
 from .launch import Launch, Range
 from .planning import Found, look
@@ -36,12 +37,14 @@ SIMPLER = 0.97  # what folding over all of a nest has to leave of its instructio
 class Choice:
     """The plan of a nest; `pieces` are the ranges of its launch, none where it stays one kernel.
 
-    `folded` is the nest without what is decided all over it.
+    `folded` is the nest without what is decided all over it. A reduction has `parts` of its passes.
     """
 
     plan: NestPlan
     pieces: tuple[tuple[Box, LoopNest], ...] = ()
     folded: LoopNest | None = None
+    nest: LoopNest | None = None
+    parts: tuple[Part, ...] = ()
 
 
 class RangesScheduling(TritonScheduling):
@@ -57,25 +60,45 @@ class RangesScheduling(TritonScheduling):
         mine.nests.append(choice.plan)
         if choice.pieces and mine.apply:
             self._write(kept, choice, mine.config)
-        else:
+        elif not (choice.parts and mine.apply and self._write_passes(kept, choice)):
             with _folded(kept, choice.folded if mine.apply else None, self.group_fn):
                 super()._codegen_nodes(kept, *args, **kwargs)
         facts.write()
         return None
+
+    def _write_passes(self, nodes: list[SchedulerNode], choice: Choice) -> bool:
+        """The kernel of a reduction by parts, and its call; False where it has no loop."""
+        assert choice.nest is not None
+        kernel = passes.generate(self, nodes, choice.nest, choice.parts)
+        if kernel is None:
+            return False
+        with V.set_kernel_handler(kernel):
+            source = kernel.codegen_kernel()
+        name = self.define_kernel(source, nodes, kernel)
+        self._called(nodes, name, kernel)
+        kernel.call_kernel(name)
+        self._finish(kernel)
+        return True
+
+    def _called(self, nodes: list[SchedulerNode], name: str, kernel: Any) -> None:
+        with V.set_kernel_handler(kernel):
+            for node in nodes:
+                node.mark_run()
+        self.codegen_comment(nodes, name)
+
+    def _finish(self, kernel: Any) -> None:
+        V.graph.removed_buffers |= kernel.removed_buffers
+        V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+        self.free_buffers_in_scheduler()
 
     def _write(self, nodes: list[SchedulerNode], choice: Choice, config: Config) -> None:
         """The launch of a nest that is cut, and its call."""
         launch, source = make(self, nodes, choice, config)
         first = launch.ranges[0].kernel
         name = self.define_kernel(source, nodes, first)
-        with V.set_kernel_handler(first):
-            for node in nodes:
-                node.mark_run()
-        self.codegen_comment(nodes, name)
+        self._called(nodes, name, first)
         launch.call(name)
-        V.graph.removed_buffers |= launch.removed_buffers
-        V.graph.inplaced_to_remove |= launch.inplaced_to_remove
-        self.free_buffers_in_scheduler()
+        self._finish(launch)
 
 
 class PiecewiseCuda(CUDACombinedScheduling):
@@ -122,11 +145,12 @@ def _decide(found: Found, config: Config) -> Choice:
     if config.split == "off":
         return Choice(found.plan([], Reason("off", "", "splitting is off")))
     if any(axis.reduce for axis in nest.axes):
-        return Choice(found.plan([], Reason("reduction", "", "reductions stay whole on a GPU")))
+        chosen = choose_passes(search, config.split, size_hint)
+        return Choice(found.plan(chosen.boxes, chosen.reason), nest=nest, parts=chosen.parts)
     simpler = fold(nest)
     less = instructions(simpler, size_hint) < SIMPLER * instructions(nest, size_hint)
     folded = simpler if less else None
-    if not search.cuts:
+    if not search.cuts and not search.held:
         notes = found.notes
         code, why = ("left", notes[0].text) if notes else ("no-seams", "no seam on its axes")
         return Choice(found.plan([], Reason(code, "", why)), (), folded)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-from torch._inductor.codegen.common import ArgName, ConstexprArg, KernelArgs
+from torch._inductor.codegen.common import ArgName, ConstexprArg, KernelArgs, RemovedArg
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.codegen.triton_utils import config_of, equal_1_arg_indices, signature_to_meta
@@ -79,6 +79,7 @@ class Launch:
         """Have Inductor print every range, and write the kernel that chooses among them."""
         for number, one in enumerate(self.ranges):
             one.kernel = self._kernel(one, number)
+            self._forget_removed()
         code = IndentedBuffer()
         code.splice(TritonKernel.gen_common_triton_imports())
         mutated: set[str] = set()
@@ -115,6 +116,12 @@ class Launch:
             kernel = RangeKernel(tiling, features, largest, self.args)
             self.scheduling.codegen_node_schedule_with_kernel(schedule, kernel)
         return kernel
+
+    def _forget_removed(self) -> None:
+        """Let the next range name a buffer anew that lives inside the kernel and was in place."""
+        shared = self.args.inplace_buffers
+        for name in [name for name, buffer in shared.items() if isinstance(buffer, RemovedArg)]:
+            del shared[name]
 
     def _describe(self, mutated: list[str]) -> None:
         """What Inductor's autotuner and launcher are told."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import sympy
-from torch._inductor.codegen.common import KernelArgs
+from torch._inductor.codegen.common import KernelArgs, RemovedArg
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.loop_body import LoopBody
@@ -77,6 +77,8 @@ class RangeKernel(TritonKernel):
 
     def printed(self, name: str) -> str:
         """The helper function with this kernel's code, under `name`."""
+        gone = {k for k, arg in self.args.output_buffers.items() if isinstance(arg, RemovedArg)}
+        self.mutations -= gone  # written in place by the first range, and then not at all
         with V.set_kernel_handler(self):
             self.codegen_kernel(name=name)  # fills the body and what describes it
             body = IndentedBuffer()
@@ -110,7 +112,7 @@ class RangeKernel(TritonKernel):
             if name in self.args.inplace_buffers and not gone:
                 shared: Any = self.args.inplace_buffers[name]
                 found.add(shared.inner_name)
-            if name in self.args.output_buffers:
+            if name in self.args.output_buffers:  # an atomic addition, for one
                 found.add(str(self.args.output_buffers[name]))
         return found
 

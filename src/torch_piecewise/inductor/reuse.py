@@ -22,7 +22,6 @@ from torch_piecewise.plan.reuse import choose_store
 from . import scope
 from .versions import size_hint
 
-
 aten = torch.ops.aten
 PLACED = frozenset(  # each element of the operand is read in one place
     {

@@ -42,10 +42,15 @@ def _floor(a: Bound, n: Bound) -> Bound:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Ranges of axes (inclusive, possibly symbolic ends) and of sizes (inclusive ints)."""
+    """Ranges of axes (inclusive, possibly symbolic ends) and of sizes (inclusive ints).
+
+    `signs` says of expressions over several axes whether they are negative, where that is so all
+    over a part that is no box.
+    """
 
     axes: Mapping[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]
     sizes: Mapping[sympy.Symbol, Interval]
+    signs: Mapping[sympy.Expr, bool] = field(default_factory=dict)
     _memo: dict[sympy.Expr, Interval] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
@@ -58,7 +63,7 @@ class Bounds:
 
     def with_axis(self, symbol: sympy.Symbol, low: sympy.Expr, high: sympy.Expr) -> Bounds:
         """These bounds and one more axis, as an indirect index whose range is checked."""
-        return Bounds({**self.axes, symbol: (low, high)}, self.sizes)
+        return Bounds({**self.axes, symbol: (low, high)}, self.sizes, self.signs)
 
     def interval(self, expr: sympy.Expr) -> Interval:
         """The tightest interval that could be shown; exact for affine expressions of axes."""
@@ -71,6 +76,10 @@ class Bounds:
 
     def negative(self, expr: sympy.Expr) -> bool | None:
         """Whether expr < 0 everywhere (True), nowhere (False), or that is open (None)."""
+        if self.signs:
+            said, opposite = self.signs.get(expr), self.signs.get(sympy.expand(-expr - 1))
+            if said is not None or opposite is not None:
+                return said if said is not None else not opposite
         low, high = self.interval(expr)
         return True if high < 0 else False if low >= 0 else None
 

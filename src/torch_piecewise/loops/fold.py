@@ -39,9 +39,9 @@ Value = Known | Ref
 Operand = Arg | Known
 
 
-def fold(nest: LoopNest, watch: Watch | None = None) -> LoopNest:
-    """The nest with everything folded that holds over the whole of its axes."""
-    bounds = Bounds.of(nest.axes, nest.symbols)
+def fold(nest: LoopNest, watch: Watch | None = None, within: Bounds | None = None) -> LoopNest:
+    """The nest with everything folded that holds over the whole of its axes, or `within` bounds."""
+    bounds = within or Bounds.of(nest.axes, nest.symbols)
     ids = count()
 
     def change(body: Body) -> Block:

@@ -46,21 +46,26 @@ class Note:
 
 @dataclass(frozen=True)
 class Slant:
-    """A condition over two axes together. Inside a block of the outer axis it is open only between
-    two places of the inner one. `note` is what is said where there are no blocks.
+    """A condition over two axes together: the sign of `expr`, which is affine in both.
+
+    Inside a block of the outer axis it is open only between two places of the inner one. `note` is
+    what is said where there are no blocks.
     """
 
     outer: sympy.Symbol
     inner: sympy.Symbol
     note: Note
+    expr: sympy.Expr
 
 
 @dataclass
 class SeamSearch(Watch):
     """The seams of one nest; `cuts` are their positions by axis, in proven order.
 
-    `fixed` are axes that no one may cut, for a reason that is noted. `in_block`: the nest is a
-    block of another one, in which conditions over two axes are cut along the inner axis.
+    `fixed` are axes that no one may cut, for a reason that is noted; `held` are the cuts that such
+    an axis would have where only boxes with a wrap below 0 must not be moved: see `split.movable`.
+    `in_block`: the nest is a block of another one, in which conditions over two axes are cut along
+    the inner axis.
     """
 
     nest: LoopNest
@@ -70,6 +75,7 @@ class SeamSearch(Watch):
     notes: list[Note] = field(default_factory=list)
     waiting: set[sympy.Symbol] = field(default_factory=set)  # axes with a condition on a wrap
     fixed: set[sympy.Symbol] = field(default_factory=set)
+    held: dict[sympy.Symbol, tuple[sympy.Expr, ...]] = field(default_factory=dict)
     slants: list[Slant] = field(default_factory=list)
     in_block: bool = False
     _asked: set[tuple[str, sympy.Basic, sympy.Basic]] = field(default_factory=set)
@@ -171,7 +177,7 @@ class SeamSearch(Watch):
             self._cut_between(inner.symbol, ends, f"{what} in a block")
             return True
         note = Note("two-axes", f"{what}: depends on {outer.name}, {inner.name} together")
-        self.slants.append(Slant(outer.symbol, inner.symbol, note))
+        self.slants.append(Slant(outer.symbol, inner.symbol, note, expr))
         self._note(note.code, note.text)
         return True
 
@@ -262,6 +268,8 @@ class SeamSearch(Watch):
         own = {a.symbol for a in self.nest.axes} & expr.free_symbols
         self.fixed |= own
         for axis in own & self.cuts.keys():
+            if code == "negative-wrap":
+                self.held[axis] = self.cuts[axis]
             del self.cuts[axis]
             self._note(code, text)
 
@@ -332,6 +340,8 @@ def _leave_unmovable(search: SeamSearch) -> None:
             search.fix(wrap, "negative-wrap", f"{wrap}: its left side may be negative")
     for expr in filter(search.bounds.wraps, exprs):
         search.fix(expr, "overflow", f"{expr} may leave int64")
+        for axis in search.held.keys() & expr.free_symbols:
+            del search.held[axis]
 
 
 def _look_inside(nest: LoopNest, search: SeamSearch, axis: sympy.Symbol) -> None:

@@ -13,9 +13,11 @@ from itertools import count, groupby, pairwise, product
 
 import sympy
 import torch
+from torch.utils._sympy.functions import Mod, ModularIndexing
 
+from .bounds import Bounds
 from .fold import fold
-from .ir import Arg, Axis, Block, Body, Box, LoopNest, Op, Ref, walk
+from .ir import Arg, Axis, Block, Body, Box, LoopNest, Op, Ref, operands, walk
 
 Cuts = Mapping[sympy.Symbol, Sequence[sympy.Expr]]
 
@@ -48,6 +50,27 @@ def sections(
 def restrict(nest: LoopNest, box: Box) -> LoopNest:
     """The nest over one box: its axes count from 0, and what the box decides is folded."""
     return fold(move(nest, box))
+
+
+def movable(nest: LoopNest, box: Box) -> bool:
+    """Whether no wrap of a negative number is left in the box on an axis that would be moved."""
+    bounds = Bounds.of(nest.axes, nest.symbols)
+    moved = set()
+    for axis, (start, stop) in zip(box.axes, box.ranges, strict=True):
+        bounds = bounds.with_axis(axis, start, stop - 1)
+        if start != 0:
+            moved.add(axis)
+    wraps = {
+        wrap
+        for body in fold(nest, within=bounds).bodies
+        for op in walk(body.block)
+        for arg in operands(op)
+        if isinstance(arg, sympy.Expr)
+        for wrap in arg.atoms(ModularIndexing, Mod)
+    }
+    return all(
+        bounds.negative(wrap.args[0]) is False for wrap in wraps if moved & wrap.free_symbols
+    )
 
 
 def move(nest: LoopNest, box: Box) -> LoopNest:

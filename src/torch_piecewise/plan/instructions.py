@@ -36,6 +36,9 @@ WEIGHTS = {
     "masked": 1.0,
 }
 
+REDUCTIONS = {"online_softmax_reduce": 30.0, "welford_reduce": 15.0, "welford_combine": 20.0}
+ACCUMULATE = 2.0  # other reductions: the operation, and a choice by the mask of the last columns
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -152,6 +155,8 @@ class _Count:
         if op.name in MEMORY:
             return self.access(op, masked)
         weight = WEIGHTS.get(op.name, 1.0)
+        if op.name == "reduction":
+            return REDUCTIONS.get(str(op.args[2]), ACCUMULATE)
         if op.id not in self.along and not self.flat:
             weight *= UNIFORM
         return weight
@@ -172,10 +177,9 @@ class _Count:
         convert = 1.0 if self.width[name] < 4 else 0.0
         if self.x not in index.free_symbols:
             return ACCESS * (1.0 if self.flat else UNIFORM) + convert
-        lanes = max(1, VECTOR_BYTES // self.width[name])
-        if masked or not _aligned(index, self.x, lanes):
-            return ACCESS + 1 + convert
-        return ACCESS / lanes + convert
+        most = max(1, VECTOR_BYTES // self.width[name])
+        lanes = 1 if masked else _together(index, self.x, most)
+        return ACCESS / lanes + convert + (1 if lanes == 1 and most > 1 else 0)
 
     def canonical(self, arg: object) -> object:
         if isinstance(arg, tuple):
@@ -197,20 +201,22 @@ def misaligned(nest: LoopNest) -> float:
     along = nest.axes[-1].symbol
     accesses = {(op.args[0], op.args[1]) for op in _memory(nest)}
     found = [
-        _aligned(index, along, max(1, VECTOR_BYTES // width[name]))
+        _together(index, along, max(1, VECTOR_BYTES // width[name])) > 1
         for name, index in accesses
         if isinstance(name, str) and isinstance(index, sympy.Expr) and along in index.free_symbols
     ]
     return found.count(False) / max(len(found), 1)
 
 
-def _aligned(index: sympy.Expr, along: sympy.Symbol, lanes: int) -> bool:
-    """Whether an index goes on by one along an axis, from multiples of `lanes`."""
+def _together(index: sympy.Expr, along: sympy.Symbol, most: int) -> int:
+    """How many neighbours along an axis one access takes: they begin at such a multiple."""
     rest = sympy.expand(index - along)
     if along in rest.free_symbols:
-        return False
+        return 1
     parts = rest.as_coefficients_dict().values()
-    return all(isinstance(number, sympy.Integer) and int(number) % lanes == 0 for number in parts)
+    if not all(isinstance(number, sympy.Integer) for number in parts):
+        return 1
+    return math.gcd(most, *map(int, parts))
 
 
 def _step(divisor: sympy.Expr) -> float:

@@ -17,7 +17,7 @@ import sympy
 
 from torch_piecewise.loops.ir import Box, LoopNest
 from torch_piecewise.loops.seams import SeamSearch
-from torch_piecewise.loops.split import Cuts, boxes, restrict
+from torch_piecewise.loops.split import Cuts, boxes, movable, restrict
 
 from .choose import (
     MOST_PRICED,
@@ -45,6 +45,7 @@ class LaunchPricing:
 
     nest: LoopNest
     size: Size
+    held: bool = False  # whether there are boxes that must not be moved
     gpu: Gpu = H200
 
     @cached_property
@@ -62,6 +63,8 @@ class LaunchPricing:
     @cached_property
     def price(self) -> Callable[[Box], float]:
         def price(box: Box) -> float:
+            if self.held and not movable(self.nest, box):
+                return math.inf
             return instructions(self.restricted(box), self.size) / self.gpu.slots
 
         return lru_cache(maxsize=None)(price)
@@ -86,11 +89,13 @@ def choose_ranges(search: SeamSearch, split: str, max_pieces: int, size: Size) -
     One range that is all of the nest differs from Inductor's by its tiles.
     """
     nest = search.nest
-    pricing = LaunchPricing(nest, size)
-    cuts = aligned(search.cuts, nest)
+    pricing = LaunchPricing(nest, size, bool(search.held))
+    cuts = aligned({**search.cuts, **search.held}, nest)
     most = min(max_pieces, MOST_RANGES)
     if split == "seams":
         found, reason, notes = choose_boxes(cuts, pricing, split, most, 1)
+        if not all(pricing.price(box) < math.inf for box in found):
+            return Cutting((), Reason("negative-wrap", nest.name, "of all cuts too few are left"))
         return Cutting(tuple((box, pricing.restricted(box)) for box in found), reason, notes)
     memory = pricing.memory(cuts)
     whole = max(pricing.whole, memory)
@@ -191,7 +196,8 @@ def ways(
 ) -> list[Way]:
     """How to run the ranges of these rows and columns, and the nest as the range `whole`.
 
-    `scalar`: most accesses can't be made by vectors. Large tiles are left out where they would leave multiprocessors without work.
+    `scalar`: most accesses can't be made by vectors. Large tiles are left out where they would
+    leave multiprocessors without work.
     """
     parts = [k for k in range(len(sizes)) if k != whole]
     total = sum(sizes[k][0] * sizes[k][1] for k in parts)

@@ -1,0 +1,294 @@
+"""A reduction on a GPU whose passes run part by part: see `plan.passes`.
+
+    _tmp5 = tl.full([XBLOCK, R0_BLOCK], 0, tl.float32)    # one set of accumulators
+    for r0_offset in tl.range(0, 16, R0_BLOCK): ...        # part 1, with its masks
+    for r0_offset in tl.range(16, 4096, R0_BLOCK): ...     # part 2, folded
+    tmp5 = tl.sum(_tmp5, 1)[:, None]
+
+Inductor prints the bodies, accumulators and what follows a pass; only the loops are written here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import sympy
+from torch._inductor.codegen.simd_kernel_features import (
+    DisableReduction,
+    EnableReduction,
+    SIMDKernelFeatures,
+)
+from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.optimize_indexing import indexing_dtype_strength_reduction
+from torch._inductor.scheduler import SchedulerNode
+from torch._inductor.utils import IndentedBuffer
+
+from torch_piecewise.loops.idle import adds_nothing
+from torch_piecewise.loops.ir import LoopNest
+from torch_piecewise.loops.seams import Slant
+from torch_piecewise.plan.passes import Edge, Part
+
+from .adapter import to_body
+from .ranges import bodies_of
+
+
+class PassesKernel(TritonKernel):
+    """`TritonKernel` for a looped reduction that is written part by part."""
+
+    part = 0  # the one that is generated
+    whole_steps = False  # whether its columns need no mask
+
+    def __init__(self, tiling: Any, features: SIMDKernelFeatures):
+        self.results: list[Any] = []  # of the reductions of this pass, in the first part
+        self.reached = 0  # how many of them this part has come to
+        super().__init__(tiling, features=features)
+
+    @property
+    def in_loops(self) -> bool:
+        """Whether there is a loop to take apart: one over one reduction axis, in one program."""
+        trees: list[Any] = self.range_trees
+        loops = [tree for tree in trees if tree.is_loop]
+        return len(loops) == 1 and len(trees) == 2 and not self.cooperative_reduction
+
+    def _has_constant_mask(self, tree: Any) -> bool:
+        if tree.is_reduction:
+            return self.whole_steps
+        return bool(super()._has_constant_mask(tree))
+
+    def reduction(self, dtype: Any, src_dtype: Any, reduction_type: Any, value: Any) -> Any:
+        """In later parts the same accumulators go on; what follows the loop is there already."""
+        if self.part == 0:
+            result = super().reduction(dtype, src_dtype, reduction_type, value)
+            self.results.append(result)
+            return result
+        first = self.results[self.reached]
+        self.reached += 1
+        start = len(self.compute._lines)
+        kept = self.body, self.post_loop_combine, self.post_loop_store
+        self.body, self.post_loop_combine = IndentedBuffer(), IndentedBuffer()
+        self.post_loop_store = IndentedBuffer()
+        try:
+            result = super().reduction(dtype, src_dtype, reduction_type, value)
+        finally:
+            self.body, self.post_loop_combine, self.post_loop_store = kept
+        _rename(self.compute, start, _base(result), _base(first))
+        return first
+
+    def store_reduction(self, name: str, index: Any, value: Any) -> None:
+        if self.part == 0:
+            super().store_reduction(name, index, value)
+
+    def write_part(self, start: str, stop: str) -> None:
+        """The loop of the part whose body was generated, from one column to another."""
+        (tree,) = [tree for tree in self.range_trees if tree.is_loop]
+        prefix = tree.prefix
+        self.body.writeline(f"{prefix}numel = {stop}")
+        block = f"{prefix.upper()}BLOCK"
+        self.body.writeline(f"for {prefix}offset in tl.range({start}, {prefix}numel, {block}):")
+        with self.body.indent():
+            self.iteration_ranges_codegen_header(tree, self.body)
+            self.codegen_reduction_indices(self.body)
+            for code in (self.indexing_code, self.loads, self.compute, self.stores):
+                self.body.splice(code)
+        self.drop_part()
+        tree.cache_clear()
+
+    def drop_part(self) -> None:
+        """Forget the body that was generated, and the values that were computed in it."""
+        for code in (self.indexing_code, self.loads, self.compute, self.stores):
+            code.clear()
+        self.cse.invalidate(self.outside_loop_vars)
+        self.cse.reduction_cache.clear()
+        self.reached = 0
+
+    def end_pass(self) -> None:
+        """What follows the loops of a pass."""
+        for code in (self.post_loop_combine, self.post_loop_store):
+            self.body.splice(code)
+            code.clear()
+        self.results.clear()
+
+
+def _base(result: Any) -> str:
+    """The name that the accumulators of a reduction are named after."""
+    return str(result[0] if isinstance(result, (tuple, list)) else result)
+
+
+def _rename(code: IndentedBuffer, start: int, old: str, new: str) -> None:
+    """Have the lines from `start` on work on the accumulators of another reduction."""
+    name = re.compile(rf"\b(_?){re.escape(old)}(?![0-9])")
+    for number in range(start, len(code._lines)):
+        line = code._lines[number]
+        if isinstance(line, str):
+            code._lines[number] = name.sub(rf"\g<1>{new}", line)
+
+
+def generate(
+    scheduling: Any, nodes: Sequence[SchedulerNode], nest: LoopNest, parts: Sequence[Part]
+) -> PassesKernel | None:
+    """The kernel of a nest by parts, None where Inductor's has no loop to take apart."""
+    with bodies_of(nodes, _bodies(nest), scheduling.group_fn):
+        numel, rnumel = max(nodes, key=lambda n: int(n.is_reduction())).group[1]
+        schedule = scheduling.generate_node_schedule(nodes, numel, rnumel)
+        features = SIMDKernelFeatures(schedule, numel, rnumel, None)
+        tiling = scheduling.create_tiling([numel], [rnumel])
+        kernel = PassesKernel(tiling, features)
+        if not kernel.in_loops:
+            return None
+        _generate(scheduling, kernel, schedule, nodes, nest, parts)
+    return kernel
+
+
+def _generate(
+    scheduling: Any,
+    kernel: PassesKernel,
+    schedule: Sequence[Any],
+    nodes: Sequence[SchedulerNode],
+    nest: LoopNest,
+    parts: Sequence[Part],
+) -> None:
+    """As Inductor generates a schedule (`codegen_node_schedule_with_kernel`), but pass by pass."""
+    with kernel:
+        _decide(kernel, schedule)
+        ends = _Ends(nest)
+        ends.write(kernel, parts)
+        stack = ExitStack()
+        inside: list[SchedulerNode] = []
+        for node in (*schedule, DisableReduction):
+            if node is DisableReduction:
+                _write_pass(scheduling, kernel, inside, nodes, parts, ends)
+                inside = []
+                stack.enter_context(kernel.disable_reduction())
+            elif node is EnableReduction:
+                stack.close()
+            elif kernel.inside_reduction:
+                inside.append(node)
+            else:
+                _codegen(kernel, node)
+        stack.close()
+
+
+def _decide(kernel: PassesKernel, schedule: Sequence[Any]) -> None:
+    """What is written in place, and which indices there are."""
+    stack = ExitStack()
+    indices: dict[sympy.Expr, None] = {}
+    for node in schedule:
+        if node is DisableReduction:
+            stack.enter_context(kernel.disable_reduction())
+        elif node is EnableReduction:
+            stack.close()
+        else:
+            node.decide_inplace_update()
+            ranges = kernel.split_and_set_ranges(node.get_ranges())
+            indices.update(dict.fromkeys(node._body.indexing_from_args(ranges).values()))
+    stack.close()
+    kernel.finalize_indexing(list(indices))
+
+
+def _codegen(kernel: PassesKernel, node: SchedulerNode) -> None:
+    indexing_dtype_strength_reduction(node._body)
+    node.codegen(kernel.split_and_set_ranges(node.get_ranges()))
+
+
+def _write_pass(
+    scheduling: Any,
+    kernel: PassesKernel,
+    inside: Sequence[SchedulerNode],
+    nodes: Sequence[SchedulerNode],
+    parts: Sequence[Part],
+    ends: _Ends,
+) -> None:
+    if not inside:
+        return
+    names = {node.get_name() for node in inside}
+    for number, part in enumerate(parts):
+        kernel.part, kernel.whole_steps = number, part.whole_steps
+        with bodies_of(nodes, _bodies(part.nest), scheduling.group_fn):
+            for node in inside:
+                _codegen(kernel, node)
+        here = replace(part.nest, bodies=tuple(b for b in part.nest.bodies if b.name in names))
+        if adds_nothing(here):
+            kernel.drop_part()
+        else:
+            kernel.write_part(ends.text(part.start), ends.text(part.stop))
+    kernel.part, kernel.whole_steps = 0, False
+    kernel.end_pass()
+
+
+def _bodies(nest: LoopNest) -> list[Any]:
+    return [to_body(nest, body) for body in nest.bodies]
+
+
+class _Ends:
+    """Where parts end, in Triton. Ends that depend on rows are written before the first pass."""
+
+    def __init__(self, nest: LoopNest):
+        self.axes = nest.axes
+        self.columns = sympy.prod([axis.size for axis in nest.axes if axis.reduce])
+        (first, *rest) = [axis.size for axis in nest.axes if axis.reduce]
+        self.step = sympy.prod(rest)  # columns that one step of the first reduction axis goes on
+
+    def text(self, edge: Edge) -> str:
+        if edge.slants:
+            return "settled_after" if edge.after else "settled_before"
+        if edge.rounded:
+            return "head_end" if edge.rounded > 0 else "tail_start"
+        return str(edge.column * self.step)
+
+    def write(self, kernel: PassesKernel, parts: Sequence[Part]) -> None:
+        self._round(kernel, [part.start for part in parts])
+        slants = next((part.stop.slants for part in parts if part.stop.slants), ())
+        if slants:
+            self._settle(kernel, slants)
+
+    def _round(self, kernel: PassesKernel, starts: Sequence[Edge]) -> None:
+        least = "0"
+        for edge in starts:
+            column = edge.column * self.step
+            if edge.rounded > 0:
+                whole = f"({column} + R0_BLOCK - 1) // R0_BLOCK * R0_BLOCK"
+                kernel.body.writeline(f"head_end = min({whole}, {self.columns})")
+                least = "head_end"
+            elif edge.rounded < 0:
+                whole = f"{column} // R0_BLOCK * R0_BLOCK"
+                kernel.body.writeline(f"tail_start = max({whole}, {least})")
+
+    def _settle(self, kernel: PassesKernel, slants: Sequence[Slant]) -> None:
+        rows = [axis for axis in self.axes if not axis.reduce]
+        number = [axis.symbol for axis in rows].index(slants[0].outer)
+        inner = sympy.prod([axis.size for axis in rows[number + 1 :]])
+        size = rows[number].size
+        line = kernel.body.writeline
+        line(f"first_row = xoffset // {inner} % {size}")
+        line(f"last_row = (xoffset + XBLOCK - 1) // {inner} % {size}")
+        # rows of a block that start over have nothing in common
+        line(f"in_order = (last_row >= first_row) & (XBLOCK <= {inner * size})")
+        places = [place.format(row) for row in ("first_row", "last_row") for place in _at(slants)]
+        low, high = _nested("min", places), _nested("max", places)
+        line(f"before = tl.where(in_order, min(max({low}, 0), {self.columns}), 0)")
+        line(f"after = tl.where(in_order, min(max({high}, 0), {self.columns}), {self.columns})")
+        line("settled_before = before // R0_BLOCK * R0_BLOCK")
+        rounded = "(after + R0_BLOCK - 1) // R0_BLOCK * R0_BLOCK"
+        line(f"settled_after = min({rounded}, {self.columns})")
+
+
+def _at(slants: Sequence[Slant]) -> Iterator[str]:
+    """The column from which on each sign is the other one, for the row that is put in."""
+    for slant in slants:
+        row = slant.expr.coeff(slant.outer, 1)
+        rest = slant.expr.coeff(slant.outer, 0).coeff(slant.inner, 0)
+        if slant.expr.coeff(slant.inner, 1) > 0:  # column + row * r + rest < 0
+            yield f"{-row} * {{}} + {-rest}"
+        else:  # -column + row * r + rest < 0
+            yield f"{row} * {{}} + {rest + 1}"
+
+
+def _nested(function: str, values: Sequence[str]) -> str:
+    text = f"({values[0]})"
+    for value in values[1:]:
+        text = f"{function}({text}, {value})"
+    return text
