@@ -9,6 +9,10 @@ PYTHON ?= python3
 CXX ?= g++
 ARGS ?=
 
+# Triton compiles for a GPU that need not be there; torch's builds for CUDA bring their own
+TRITON_2.13.0 := 3.7.1
+TRITON := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(TRITON_$(TORCH)))
+
 VENV := $(if $(filter $(TORCH_DEFAULT),$(TORCH)),.venv,.venv-$(TORCH))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -73,7 +77,7 @@ $(RUN): $(BIN)/python requirements/run.txt requirements/constraints.txt pyprojec
 	@touch $@
 
 $(TEST): $(RUN) requirements/test.txt
-	$(PIP) "torch==$(TORCH)" -r requirements/test.txt
+	$(PIP) "torch==$(TORCH)" -r requirements/test.txt $(addprefix triton==,$(TRITON))
 	@touch $@
 
 $(CHECK): $(TEST) requirements/check.txt

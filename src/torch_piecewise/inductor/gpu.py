@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 from torch._inductor.codegen.cuda_combined_scheduling import CUDACombinedScheduling
 from torch._inductor.codegen.triton import TritonScheduling
 from torch._inductor.scheduler import SchedulerNode
@@ -18,8 +19,8 @@ from torch._inductor.virtualized import V
 from torch_piecewise.config import Config
 from torch_piecewise.loops.fold import fold
 from torch_piecewise.loops.ir import Box, LoopNest
-from torch_piecewise.plan.instructions import instructions, misaligned
-from torch_piecewise.plan.launch import MISALIGNED, choose_ranges, told, ways
+from torch_piecewise.plan.instructions import instructions
+from torch_piecewise.plan.launch import Extent, choose_ranges, told, ways
 from torch_piecewise.plan.passes import Part, choose_passes
 from torch_piecewise.plan.plan import NestPlan, Reason
 
@@ -113,18 +114,19 @@ def make(
     scheduling: Any, nodes: list[SchedulerNode], choice: Choice, config: Config
 ) -> tuple[Launch, str]:
     """A launch with the pieces of a nest, and by the cost model's choice the nest as it is."""
-    pieces = choice.pieces
-    ranges = [Range(f"range_{k}", *shape(nest), nest) for k, (_, nest) in enumerate(pieces)]
+    ranges = [Range(f"range_{k}", *shape(n), n) for k, (_, n) in enumerate(choice.pieces)]
+    parts = [_extent(one) for one in ranges]
     whole = None
     if config.split == "auto":
         (numel, _) = nodes[0].group[1]
-        whole = len(ranges)
-        ranges.append(Range("whole", 1, numel, choice.folded))
-    sizes = [(extent(r.rows, size_hint), extent(r.columns, size_hint)) for r in ranges]
-    largest = max(range(len(pieces)), key=lambda k: sizes[k][0] * sizes[k][1])
-    scalar = misaligned(pieces[largest][1]) >= MISALIGNED
-    launch = Launch(scheduling, nodes, ranges, ways(sizes, whole, scalar))
+        ranges.append(Range("whole", sympy.S.One, numel, choice.folded))
+        whole = _extent(ranges[-1])
+    launch = Launch(scheduling, nodes, ranges, ways(parts, whole, size_hint))
     return launch, launch.generate()
+
+
+def _extent(one: Range) -> Extent:
+    return Extent(extent(one.rows, size_hint), extent(one.columns, size_hint), one.nest)
 
 
 def _folded(nodes: list[SchedulerNode], nest: LoopNest | None, group_fn: Any) -> Any:

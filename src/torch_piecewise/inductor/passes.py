@@ -82,14 +82,26 @@ class PassesKernel(TritonKernel):
         if self.part == 0:
             super().store_reduction(name, index, value)
 
-    def write_part(self, start: str, stop: str) -> None:
-        """The loop of the part whose body was generated, from one column to another."""
+    def write_part(self, start: str, stop: str, ends: bool) -> None:
+        """The loop of the part whose body was generated, from one column to another.
+
+        `ends`: from the first column to `stop`, and from `start` to the last.
+        """
         (tree,) = [tree for tree in self.range_trees if tree.is_loop]
-        prefix = tree.prefix
-        self.body.writeline(f"{prefix}numel = {stop}")
-        block = f"{prefix.upper()}BLOCK"
-        self.body.writeline(f"for {prefix}offset in tl.range({start}, {prefix}numel, {block}):")
+        prefix, block = tree.prefix, f"{tree.prefix.upper()}BLOCK"
+        last = self.kexpr(self.rename_indexing(tree.numel))
+        self.body.writeline(f"{prefix}numel = {last if ends else stop}")
+        if ends:
+            self.body.writeline(f"between = {start} - {stop}")
+            steps = f"tl.range(0, {prefix}numel - between, {block})"
+            self.body.writeline(f"for {prefix}step in {steps}:")
+        else:
+            steps = f"tl.range({start}, {prefix}numel, {block})"
+            self.body.writeline(f"for {prefix}offset in {steps}:")
         with self.body.indent():
+            if ends:
+                place = f"{prefix}step + tl.where({prefix}step < {stop}, 0, between)"
+                self.body.writeline(f"{prefix}offset = {place}")
             self.iteration_ranges_codegen_header(tree, self.body)
             self.codegen_reduction_indices(self.body)
             for code in (self.indexing_code, self.loads, self.compute, self.stores):
@@ -214,7 +226,7 @@ def _write_pass(
         if adds_nothing(here):
             kernel.drop_part()
         else:
-            kernel.write_part(ends.text(part.start), ends.text(part.stop))
+            kernel.write_part(ends.text(part.start), ends.text(part.stop), part.ends)
     kernel.part, kernel.whole_steps = 0, False
     kernel.end_pass()
 
@@ -240,14 +252,14 @@ class _Ends:
         return str(edge.column * self.step)
 
     def write(self, kernel: PassesKernel, parts: Sequence[Part]) -> None:
-        self._round(kernel, [part.start for part in parts])
+        self._round(kernel, [edge for part in parts for edge in (part.stop, part.start)])
         slants = next((part.stop.slants for part in parts if part.stop.slants), ())
         if slants:
             self._settle(kernel, slants)
 
-    def _round(self, kernel: PassesKernel, starts: Sequence[Edge]) -> None:
+    def _round(self, kernel: PassesKernel, edges: Sequence[Edge]) -> None:
         least = "0"
-        for edge in starts:
+        for edge in dict.fromkeys(edges):
             column = edge.column * self.step
             if edge.rounded > 0:
                 whole = f"({column} + R0_BLOCK - 1) // R0_BLOCK * R0_BLOCK"

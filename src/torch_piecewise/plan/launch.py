@@ -31,7 +31,7 @@ from .choose import (
     worthwhile,
 )
 from .cost import Size
-from .instructions import H200, Gpu, instructions, traffic
+from .instructions import H200, Gpu, instructions, misaligned, traffic
 from .plan import Reason
 
 MOST_RANGES = 12  # each is code of its own in the launch, and compiles for its own time
@@ -183,34 +183,59 @@ class Shape:
     waste: float
 
 
-SHAPES = (Shape(1024, 4, 0.04), Shape(2048, 4, 0.04))
+LIGHT = Shape(2048, 4, 0.04)
+HEAVY = Shape(1024, 4, 0.04)
+MANY = 60.0  # instructions for an element, from which more elements a lane only cost registers
 # Where most accesses can't be made by vectors, lanes that are neighbours should work on neighbours.
-SCALAR = (Shape(512, 8, 0.04), Shape(1024, 8, 0.04))
+SCALAR = Shape(1024, 8, 0.04)
 MISALIGNED = 0.4  # of the accesses
-WHOLE = (Shape(1024, 4, 0.0), Shape(512, 8, 0.0))  # as Inductor's for a nest of one long row
+# as Inductor's for a nest of one long row
+WHOLE = Shape(1024, 4, 0.0)
+WHOLE_SCALAR = Shape(512, 8, 0.0)
 FEW = (Shape(256, 4, 0.1), Shape(128, 2, 0.1))  # where there is little work
 
 
-def ways(
-    sizes: Sequence[tuple[int, int]], whole: int | None, scalar: bool = False, gpu: Gpu = H200
-) -> list[Way]:
-    """How to run the ranges of these rows and columns, and the nest as the range `whole`.
+@dataclass(frozen=True)
+class Extent:
+    """Rows and columns of a range; what decides about the work of one lane, for its nest."""
 
-    `scalar`: most accesses can't be made by vectors. Large tiles are left out where they would
-    leave multiprocessors without work.
+    rows: int
+    columns: int
+    nest: LoopNest | None = None
+
+    @property
+    def points(self) -> int:
+        return self.rows * self.columns
+
+
+def shape_of(nest: LoopNest, size: Size) -> Shape:
+    """What suits the largest range of a launch."""
+    if misaligned(nest) >= MISALIGNED:
+        return SCALAR
+    points = math.prod(size(a.size) for a in nest.axes)
+    return HEAVY if instructions(nest, size) >= MANY * points else LIGHT
+
+
+def ways(
+    parts: Sequence[Extent], whole: Extent | None, size: Size, gpu: Gpu = H200
+) -> tuple[Way, ...]:
+    """How to run a launch: by the `parts`, and as the `whole`, a range behind them.
+
+    More ways would find a few percent, and cost their compile time each.
     """
-    parts = [k for k in range(len(sizes)) if k != whole]
-    total = sum(sizes[k][0] * sizes[k][1] for k in parts)
-    shapes = [
-        s for s in (SCALAR if scalar else SHAPES) if total >= 2 * gpu.multiprocessors * s.elements
-    ]
-    few = FEW[0] if total >= gpu.multiprocessors * FEW[0].elements else FEW[1]
-    found = []
-    for own in shapes or [few]:
-        tiles = {k: Tiles(*tile(*sizes[k], own.elements, own.waste)) for k in parts}
-        found.append(Way(tiles, own.warps))
+    largest = max(parts, key=lambda part: part.points)
+    assert largest.nest is not None
+    own = shape_of(largest.nest, size)
+    total = sum(part.points for part in parts)
+    if total < 2 * gpu.multiprocessors * own.elements:  # some would have no work
+        own = FEW[0] if total >= gpu.multiprocessors * FEW[0].elements else FEW[1]
+    found = [Way({k: _tiles(part, own) for k, part in enumerate(parts)}, own.warps)]
     if whole is not None:
-        for own in WHOLE if shapes else [few]:
-            tiles = {whole: Tiles(*tile(*sizes[whole], own.elements, own.waste))}
-            found.append(Way(tiles, own.warps))
-    return [way for k, way in enumerate(found) if way not in found[:k]]
+        if own in (LIGHT, HEAVY, SCALAR):
+            own = WHOLE_SCALAR if own == SCALAR else WHOLE
+        found.append(Way({len(parts): _tiles(whole, own)}, own.warps))
+    return tuple(found)
+
+
+def _tiles(part: Extent, own: Shape) -> Tiles:
+    return Tiles(*tile(part.rows, part.columns, own.elements, own.waste))

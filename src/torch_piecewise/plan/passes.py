@@ -48,13 +48,18 @@ class Edge:
 class Part:
     """One part of each pass: where it starts and stops, and the nest folded for it.
 
-    `share` is about how much of the columns it has.
+    One that stops before it starts is both ends of the columns: up to the stop, and from the start
+    on. `share` is about how much of the columns it has.
     """
 
     start: Edge
     stop: Edge
     nest: LoopNest
     share: float
+
+    @property
+    def ends(self) -> bool:
+        return self.start.rounded < 0 or self.stop.rounded > 0
 
     @property
     def whole_steps(self) -> bool:
@@ -96,6 +101,8 @@ def choose_passes(search: SeamSearch, split: str, size: Size, gpu: Gpu = H200) -
 def _box(nest: LoopNest, axis: Axis, part: Part) -> Box:
     """For reading: the columns of a part where they are the same for all rows."""
     own = (part.start.column, part.stop.column)
+    if part.ends:
+        own = (sympy.S.Zero, axis.size)
     ranges = tuple(own if a == axis else (sympy.S.Zero, a.size) for a in nest.axes)
     return Box(tuple(a.symbol for a in nest.axes), ranges)
 
@@ -112,15 +119,17 @@ def _by_columns(search: SeamSearch, axis: Axis, size: Size) -> Iterator[Part]:
     first = Edge(head[-1], rounded=1) if head else Edge(sympy.S.Zero)
     last = Edge(tail[0], rounded=-1) if tail else Edge(axis.size)
     few = BLOCK / columns
+    # one part for both ends; a running mean starts in the loop that has the first column
+    outside = Part(last, first, nest, few * (bool(head) + bool(tail)))
     if head:
-        yield Part(Edge(sympy.S.Zero), first, nest, few)
+        yield outside
     for start, stop in pairwise((first, *map(Edge, inside), last)):
         bounds = Bounds.of(nest.axes, nest.symbols)
         bounds = bounds.with_axis(axis.symbol, start.column, stop.column - 1)
         share = size(stop.column - start.column) / columns
         yield Part(start, stop, fold(nest, within=bounds), share - few * bool(head or tail))
-    if tail:
-        yield Part(last, Edge(axis.size), nest, few)
+    if tail and not head:
+        yield outside
 
 
 def _by_slants(search: SeamSearch, axis: Axis) -> Iterator[Part]:

@@ -1,0 +1,125 @@
+"""What is generated for a GPU, by its text: no GPU is needed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from torch_piecewise.bench.workloads import find
+
+from .fake import code_of, compile_for_h200, functions, kernels, needs_triton
+
+pytestmark = needs_triton
+
+X = torch.empty(512, 4096, dtype=torch.bfloat16)
+
+
+def joined(x, y):
+    return F.gelu(torch.cat([x * 2, torch.exp(y), x + y], 1))
+
+
+def test_one_launch_has_a_branch_free_range_for_each_part_of_a_concatenation():
+    (source,) = code_of(joined, [X, X], split="seams")
+    (kernel,) = kernels(source)
+    parts = functions(kernel)
+    ranges = [text for name, text in parts.items() if name.startswith("range_")]
+    assert len(ranges) == 3
+    assert not any("tl.where" in text or "other=" in text for text in ranges)
+    assert source.count(".run(") == 1
+
+
+def test_by_default_the_whole_is_a_way_too_and_the_first_call_chooses():
+    (source,) = code_of(joined, [X, X])
+    (kernel,) = kernels(source)
+    assert "whole" in functions(kernel)
+    ways = re.findall(r"Config\(\{'WAY': (\d)", kernel)
+    assert ways == ["0", "1"]
+    assert "'grid_type': 'PrecomputedGrid'" in kernel
+
+
+def test_blocks_of_the_launch_cover_every_tile_of_every_range():
+    (source,) = code_of(joined, [X, X], split="seams")
+    (kernel,) = kernels(source)
+    config = dict(re.findall(r"'([XY]\d)': (\d+)", kernel.split("num_warps")[0]))
+    grid = re.search(r"'python': \['([^']*)'", kernel)
+    assert grid is not None
+    tiles = sum(
+        -(-4096 // int(config[f"X{k}"])) * -(-512 // int(config[f"Y{k}"])) for k in range(3)
+    )
+    assert eval(grid[1]) == tiles
+
+
+def test_other_compiles_for_a_gpu_stay_as_they_are():
+    (before,) = code_of(joined, [X, X], backend="inductor")
+    code_of(joined, [X, X])
+    (after,) = code_of(joined, [X, X], backend="inductor")
+    assert kernels(before) == kernels(after)
+    assert "range_0" not in after
+
+
+def test_a_stack_that_is_reduced_over_its_parts_is_not_stored():
+    workload = find("cat_ensemble_spread")
+    args = workload.inputs("meta", torch.bfloat16, "gpu")
+    (source,) = code_of(workload.fn, args)
+    assert len(kernels(source)) == 1
+    assert len(kernels(code_of(workload.fn, args, backend="inductor")[0])) == 2
+
+
+def test_what_is_assigned_to_a_slice_is_not_stored_before():
+    workload = find("slice_lid_driven")
+    args = workload.inputs("meta", torch.float32, "gpu")
+    (source,) = code_of(workload.fn, args)
+    assert len(kernels(source)) == 1
+    assert len(kernels(code_of(workload.fn, args, backend="inductor")[0])) == 3
+
+
+def test_a_causal_row_reads_the_columns_it_sees():
+    workload = find("mask_causal_softmax")
+    (source,) = code_of(workload.fn, workload.inputs("meta", torch.bfloat16, "gpu"))
+    (kernel,) = kernels(source)
+    loops = re.findall(r"for r0_offset in tl.range\((.*?)\):((?:\n        .*)*)", kernel)
+    ends = [text.split(",")[0] for text, _ in loops]
+    first, last = (
+        loops[:2],
+        loops[-3:],
+    )  # what is hidden is no maximum, so no loop of the first pass
+    assert ends[: len(first)] == ["0", "settled_before"]
+    assert ends[-len(last) :] == ["0", "settled_before", "settled_after"]
+    assert ["tl.load(in_ptr0" in body for _, body in last] == [True, True, False]
+    for passed in (first, last):
+        assert ["tl.where(tmp" in body for _, body in passed][:2] == [False, True]
+
+
+def test_a_periodic_reduction_wraps_at_its_ends_only():
+    workload = find("roll_circular_correlation")
+    (source,) = code_of(workload.fn, workload.inputs("meta", torch.bfloat16, "gpu"))
+    (kernel,) = kernels(source)
+    ends, inside = kernel.split("for r0_step in")[1].split("for r0_offset in")
+    assert ends.count("% 8192") == 8  # of nine shifts one is 0
+    assert "% 8192" not in inside
+    accumulators = set(re.findall(r"(_tmp\d+) = ", inside))
+    assert accumulators == set(re.findall(r"(_tmp\d+) = ", ends)) and len(accumulators) == 9
+
+
+def test_nodes_whose_loops_are_written_differently_are_one_nest():
+    def fn(x):
+        y = torch.cat([x * 2, x + 1], 0)
+        return y.relu(), (y.reshape(-1) * 3)
+
+    (source,) = code_of(fn, [torch.empty(256, 512)], split="seams")
+    assert "unlike-spaces" not in source
+
+
+@pytest.mark.parametrize("name", ["cat_dense_block", "roll_gray_scott", "mask_taper"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_launches_compile(name, dtype, tmp_path):
+    workload = find(name)
+    args = workload.inputs("meta", dtype, "gpu")
+    (source,) = code_of(workload.fn, args, split="seams")
+    for kernel in kernels(source):
+        (made,) = compile_for_h200(kernel, tmp_path)
+        if dtype == torch.bfloat16 and name != "roll_gray_scott":
+            assert re.search(r"st\.global\.\w*\.?v4", made.asm["ptx"]), "stores by vectors"
