@@ -15,6 +15,7 @@ from torch._inductor.codegen.cuda_combined_scheduling import CUDACombinedSchedul
 from torch._inductor.codegen.triton import TritonScheduling
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
 
 from torch_piecewise.config import Config
 from torch_piecewise.loops.fold import fold
@@ -139,15 +140,26 @@ def _folded(nodes: list[SchedulerNode], nest: LoopNest | None, group_fn: Any) ->
 def _choose(nodes: Sequence[SchedulerNode], config: Config) -> Choice:
     """Find the seams of the nest that `nodes` make and decide about its ranges."""
     found = look(nodes)
-    return Choice(found) if isinstance(found, NestPlan) else _decide(found, config)
+    if isinstance(found, NestPlan):
+        return Choice(found)
+    return _decide(found, config, _inside(nodes))
 
 
-def _decide(found: Found, config: Config) -> Choice:
+def _inside(nodes: Sequence[SchedulerNode]) -> frozenset[str]:
+    """The buffers that the nodes make and nothing else needs."""
+    scheduler: Any = V.graph.scheduler
+    names = OrderedSet(node.get_name() for node in nodes)
+    made = [name for node in nodes for name in node.get_buffer_names()]
+    removable = scheduler.can_buffer_be_removed_through_fusion
+    return frozenset(name for name in made if removable(name, names))
+
+
+def _decide(found: Found, config: Config, inside: frozenset[str]) -> Choice:
     search, nest = found.search, found.nest
     if config.split == "off":
         return Choice(found.plan([], Reason("off", "", "splitting is off")))
     if any(axis.reduce for axis in nest.axes):
-        chosen = choose_passes(search, config.split, size_hint)
+        chosen = choose_passes(search, config.split, size_hint, inside)
         return Choice(found.plan(chosen.boxes, chosen.reason), nest=nest, parts=chosen.parts)
     simpler = fold(nest)
     less = instructions(simpler, size_hint) < SIMPLER * instructions(nest, size_hint)
@@ -156,7 +168,7 @@ def _decide(found: Found, config: Config) -> Choice:
         notes = found.notes
         code, why = ("left", notes[0].text) if notes else ("no-seams", "no seam on its axes")
         return Choice(found.plan([], Reason(code, "", why)), (), folded)
-    cut = choose_ranges(search, config.split, config.max_pieces, size_hint)
+    cut = choose_ranges(search, config.split, config.max_pieces, size_hint, inside)
     boxes = [box for box, _ in cut.pieces]
     reason = told(cut.reason, config.split) if boxes else cut.reason
     return Choice(found.plan(boxes, reason, cut.notes), cut.pieces, folded)

@@ -9,7 +9,7 @@ with the machine code of generated kernels (`scripts/count_sass.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import sympy
@@ -20,6 +20,10 @@ from .cost import FREE, MEMORY, STEPS, Size
 
 ACCESS = 4.0  # a load or store: one a cycle, of four slots
 VECTOR_BYTES = 16  # the widest load or store of one lane
+# Elements taken one by one lie apart for the lanes of one access, which is as many accesses as it
+# touches lines: how many, for wide and for narrow elements, in Inductor's long rows and in tiles.
+APART_FLAT = (1.5, 2.5)
+APART = (1.0, 1.5)
 SECTOR = 32  # bytes; less is never moved
 INDEX_STEP = 5.0  # a division or remainder by a constant: multiply high, shift, subtract
 INDEX_SHIFT = 1.5  # by a power of two
@@ -66,8 +70,11 @@ def instructions(nest: LoopNest, size: Size, flat: bool = False) -> float:
     return points * sum(_Count(nest, flat).all())
 
 
-def traffic(nest: LoopNest, size: Size) -> float:
-    """Bytes moved: each buffer once, as far as the nest goes; those made inside it are free."""
+def traffic(nest: LoopNest, size: Size, inside: Collection[str] = ()) -> float:
+    """Bytes moved: each buffer once, as far as the nest goes; those that live `inside` it are free.
+
+    What a nest stores it need not load.
+    """
     sizes = {a.symbol: size(a.size) for a in nest.axes}
     width = {name: dtype.itemsize for name, dtype in nest.buffers}
     touched: dict[str, float] = {}
@@ -75,6 +82,8 @@ def traffic(nest: LoopNest, size: Size) -> float:
     for op in _memory(nest):
         name, index = op.args[0], op.args[1]
         assert isinstance(name, str) and isinstance(index, sympy.Expr)
+        if name in inside:
+            continue
         over = math.prod(n for a, n in sizes.items() if a in index.free_symbols)
         along = nest.axes[-1]
         least = SECTOR if along.symbol in index.free_symbols else 0
@@ -179,7 +188,9 @@ class _Count:
             return ACCESS * (1.0 if self.flat else UNIFORM) + convert
         most = max(1, VECTOR_BYTES // self.width[name])
         lanes = 1 if masked else _together(index, self.x, most)
-        return ACCESS / lanes + convert + (1 if lanes == 1 and most > 1 else 0)
+        if lanes == 1:
+            return ACCESS * (APART_FLAT if self.flat else APART)[self.width[name] < 4] + 1 + convert
+        return ACCESS / lanes + convert
 
     def canonical(self, arg: object) -> object:
         if isinstance(arg, tuple):

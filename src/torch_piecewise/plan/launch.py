@@ -46,6 +46,7 @@ class LaunchPricing:
     nest: LoopNest
     size: Size
     held: bool = False  # whether there are boxes that must not be moved
+    own: frozenset[str] = frozenset()  # buffers that live in the nest only
     gpu: Gpu = H200
 
     @cached_property
@@ -80,16 +81,24 @@ class LaunchPricing:
         """Nanoseconds for the memory that the nest moves: under masks no more than inside cuts."""
         few = count_boxes(cuts) <= MOST_PRICED
         found = [self.restricted(box) for box in boxes(self.nest, cuts if few else {})]
-        return sum(traffic(nest, self.size) for nest in found) / self.gpu.bytes
+        moved = sum(traffic(nest, self.size, self.own) for nest in found)
+        return moved / self.gpu.bytes
 
 
-def choose_ranges(search: SeamSearch, split: str, max_pieces: int, size: Size) -> Cutting:
+def choose_ranges(
+    search: SeamSearch,
+    split: str,
+    max_pieces: int,
+    size: Size,
+    inside: frozenset[str] = frozenset(),
+) -> Cutting:
     """The ranges of one launch, none where the nest is left to Inductor.
 
-    One range that is all of the nest differs from Inductor's by its tiles.
+    One range that is all of the nest differs from Inductor's by its tiles. `inside` are buffers
+    that nothing but the nest needs.
     """
     nest = search.nest
-    pricing = LaunchPricing(nest, size, bool(search.held))
+    pricing = LaunchPricing(nest, size, bool(search.held), inside)
     cuts = aligned({**search.cuts, **search.held}, nest)
     most = min(max_pieces, MOST_RANGES)
     if split == "seams":

@@ -78,8 +78,17 @@ class Passes:
     boxes: tuple[Box, ...] = field(default=())
 
 
-def choose_passes(search: SeamSearch, split: str, size: Size, gpu: Gpu = H200) -> Passes:
-    """The parts of a nest that has one reduction axis, or is cut on the first of several."""
+def choose_passes(
+    search: SeamSearch,
+    split: str,
+    size: Size,
+    inside: frozenset[str] = frozenset(),
+    gpu: Gpu = H200,
+) -> Passes:
+    """The parts of a nest that has one reduction axis, or is cut on the first of several.
+
+    `inside` are buffers that nothing but the nest needs.
+    """
     nest = search.nest
     axis = next(axis for axis in nest.axes if axis.reduce)
     parts = tuple(_by_columns(search, axis, size)) or tuple(_by_slants(search, axis))
@@ -89,9 +98,9 @@ def choose_passes(search: SeamSearch, split: str, size: Size, gpu: Gpu = H200) -
         text = f"{len(parts)} parts of each pass, at most {MOST_PARTS}"
         return Passes((), Reason("too-many-pieces", nest.name, text))
     whole = instructions(nest, size) / gpu.slots
-    whole = max(whole, traffic(nest, size) / gpu.bytes)
+    whole = max(whole, traffic(nest, size, inside) / gpu.bytes)
     takes = sum(instructions(part.nest, size) * part.share for part in parts) / gpu.slots
-    moved = sum(traffic(part.nest, size) * part.share for part in parts) / gpu.bytes
+    moved = sum(traffic(part.nest, size, inside) * part.share for part in parts) / gpu.bytes
     choice = judge(split, nest.name, whole, max(takes, moved), len(parts))
     if not choice.split:
         return Passes((), choice.reason)
