@@ -41,7 +41,7 @@ class DType(str, Enum):
 
 
 TheSuite = Annotated[Suite, typer.Argument(help="What to measure.")]
-TheScale = Annotated[Scale, typer.Option(help="Sizes of seams and programs.")]
+TheScale = Annotated[Scale, typer.Option(help="Sizes of seams and programs; batches of models.")]
 TheDType = Annotated[DType, typer.Option(help="Data type of inputs and weights.")]
 Device = Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of a step, on the CPU.")]

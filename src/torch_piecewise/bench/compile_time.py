@@ -10,6 +10,7 @@ import torch
 
 from torch_piecewise.bench.settings import Settings, Task
 from torch_piecewise.bench.subjects import prepare
+from torch_piecewise.bench.timing import waiter
 from torch_piecewise.bench.variants import PLAIN, Variant, compiled, piecewise
 
 
@@ -45,7 +46,8 @@ def compile_once(task: Task, variant: str, settings: Settings) -> float:
     if torch.device(settings.device).type == "cpu":
         torch.set_num_threads(settings.threads)
     chosen = next(v for v in contestants(settings) if v.name == variant)
-    subject = prepare(task, settings)
+    subject, wait = prepare(task, settings), waiter(settings.device)
     start = time.perf_counter()
     subject.bind(compiled(chosen, subject.fn))()
+    wait()
     return time.perf_counter() - start

@@ -14,6 +14,7 @@ from torch_piecewise.bench.seams import Tensors
 from torch_piecewise.bench.settings import Settings, Task
 from torch_piecewise.bench.workloads import Step
 
+GPU_BATCH = 64  # times the batch of a model, at the scale of a GPU
 # The models whose training step is measured too. Not rwkv: its loop over the tokens is unrolled,
 # and the forward alone takes Inductor minutes to compile.
 TRAINED = ("llama", "vit", "densenet121", "unet2d")
@@ -96,6 +97,8 @@ def call(module: nn.Module, *inputs: Tensor) -> Any:
 
 def _model(task: Task, settings: Settings) -> Subject:
     module, inputs = models.find(task.name).build(settings.device, settings.torch_dtype)
+    if settings.scale == "gpu":
+        inputs = tuple(x.repeat(GPU_BATCH, *[1] * (x.ndim - 1)) for x in inputs)
     args = (module.train(task.train), *inputs)
     bind = _training_step if task.train else _inference_step
     return Subject(task, call, args, lambda fn: bind(fn, args), reference="inductor")

@@ -54,8 +54,11 @@ def to_nest(nodes: Sequence[SchedulerNode]) -> LoopNest:
     """The nest that these fused nodes make; raises NotInIR."""
     sizes = [_sizes(n) for n in nodes]
     iterate, reduce = max(sizes, key=lambda s: len(s[1]))  # as CppKernelProxy picks the loops
-    if not reduce and len(set(sizes)) > 1:
+    unlike = set(sizes) - {(iterate, reduce), ((*iterate, *reduce), ()), (iterate, ())}
+    if unlike and not reduce:
         iterate = spaces.refined([own for own, _ in sizes]) or iterate
+    elif unlike and not isinstance(nodes[0].group[1][0], tuple):  # on a GPU
+        iterate, reduce = spaces.with_reduction(sizes) or (iterate, reduce)
     axes = (
         *(Axis(axis_symbol("i", k), s) for k, s in enumerate(iterate)),
         *(Axis(axis_symbol("r", k), s, True) for k, s in enumerate(reduce)),
@@ -104,6 +107,10 @@ def _symbols(nest: LoopNest) -> tuple[Symbol, ...]:
     return tuple(result)
 
 
+def _refines(refinement: tuple[sympy.Expr, ...], sizes: tuple[sympy.Expr, ...]) -> bool:
+    return sizes == refinement or spaces.refined([refinement, sizes]) == refinement
+
+
 @dataclass
 class _Reader:
     """Reads one node's `LoopBody`: its FX graphs become blocks."""
@@ -120,11 +127,12 @@ class _Reader:
     def body(self) -> Body:
         loop = self.node._body
         iterate, reduce = self._axes()
-        index: Sequence[sympy.Expr] = (*iterate, *reduce)
         variables = (*loop.iter_vars, *loop.reduce_vars)
-        loops = tuple(a.size for a in self.axes if a.symbol in iterate)
-        if loops != tuple(loop.sizes[0]):
-            index = (*spaces.indices(tuple(loop.sizes[0]), iterate, loops), *reduce)
+        index = [
+            index
+            for sizes, own in zip(loop.sizes, (iterate, reduce), strict=True)
+            for index in spaces.indices(tuple(sizes), own, self._sizes_of(own))
+        ]
         self.names.update(zip(variables, index, strict=True))
         block = self.block(loop.root_block, self.builder)
         return Body(self.node.get_name(), iterate, reduce, Block(block.ops))
@@ -132,17 +140,19 @@ class _Reader:
     def _axes(self) -> tuple[tuple[sympy.Symbol, ...], tuple[sympy.Symbol, ...]]:
         """Which axes of the nest this body runs over, as iteration and as reduction."""
         iterate, reduce = self.sizes
-        own = _sizes(self.node)
+        first, second = own = _sizes(self.node)
         symbols = tuple(a.symbol for a in self.axes)
-        if own == self.sizes:
-            return symbols[: len(iterate)], symbols[len(iterate) :]
-        if own == ((*iterate, *reduce), ()):
+        rows, columns = symbols[: len(iterate)], symbols[len(iterate) :]
+        if second and _refines(iterate, first) and _refines(reduce, second):
+            return rows, columns
+        if not second and _refines((*iterate, *reduce), first):
             return symbols, ()
-        if own == (iterate, ()):
-            return symbols[: len(iterate)], ()
-        if not reduce and not own[1] and spaces.refined([own[0], iterate]) == iterate:
-            return symbols, ()
+        if not second and _refines(iterate, first):
+            return rows, ()
         raise NotInIR("unlike-spaces", f"{self.node.get_name()} runs over {own}, not {self.sizes}")
+
+    def _sizes_of(self, symbols: Sequence[sympy.Symbol]) -> tuple[sympy.Expr, ...]:
+        return tuple(axis.size for axis in self.axes if axis.symbol in symbols)
 
     def block(self, block: LoopBodyBlock, builder: Builder) -> Block:
         values: dict[torch.fx.Node, Arg] = {}

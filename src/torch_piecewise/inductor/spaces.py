@@ -20,7 +20,7 @@ def refined(every: Sequence[Sizes]) -> Sizes | None:
     Only leading sizes may be symbolic: an order of products of symbols can't be told.
     """
     total = sympy.prod(every[0])
-    if any(sympy.expand(sympy.prod(sizes) - total) != 0 for sizes in every):
+    if not all(_equal(sympy.prod(sizes), total) for sizes in every):
         return None
     steps: set[int] = set()  # how many points one step of a loop goes on
     for sizes in every:
@@ -44,10 +44,36 @@ def refined(every: Sequence[Sizes]) -> Sizes | None:
     return tuple(reversed(found))
 
 
+def with_reduction(spaces: Sequence[tuple[Sizes, Sizes]]) -> tuple[Sizes, Sizes] | None:
+    """Iteration and reduction axes that refine those of all nodes, some of which reduce.
+
+    Other nodes are over all points, or over those that are iterated only.
+    """
+    iterate, reduce = max(spaces, key=lambda space: len(space[1]))
+    rows, columns = sympy.prod(iterate), sympy.prod(reduce)
+    own = [(*first, *second) for first, second in spaces]
+    every = refined([sizes for sizes in own if _equal(sympy.prod(sizes), rows * columns)])
+    if every is None:
+        return None
+    count = next((k for k in range(len(every)) if _equal(sympy.prod(every[k:]), columns)), None)
+    if count is None:
+        return None
+    over_rows = [first for first, second in spaces if not second]
+    over_rows = [sizes for sizes in over_rows if _equal(sympy.prod(sizes), rows)]
+    found = refined([every[:count] or (sympy.S.One,), *over_rows])
+    return None if found is None else (found, every[count:])
+
+
+def _equal(a: sympy.Expr, b: sympy.Expr) -> bool:
+    return bool(sympy.expand(a - b) == 0)
+
+
 def indices(
     sizes: Sizes, symbols: Sequence[sympy.Symbol], refinement: Sizes
 ) -> tuple[sympy.Expr, ...]:
     """The indices of a space of `sizes`, in the `symbols` of its refinement's loops."""
+    if sizes == refinement:
+        return tuple(symbols)
     found: list[sympy.Expr] = []
     left = list(zip(symbols, refinement, strict=True))
     for number in reversed(range(len(sizes))):
