@@ -24,7 +24,9 @@ VECTOR_BYTES = 16  # the widest load or store of one lane
 # touches lines: how many, for wide and for narrow elements, in Inductor's long rows and in tiles.
 APART_FLAT = (1.5, 2.5)
 APART = (1.0, 1.5)
-SECTOR = 32  # bytes; less is never moved
+VECTOR_ELEMENTS = 8  # of two bytes each
+COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
+SECTOR = 64  # bytes; less is seldom moved
 INDEX_STEP = 5.0  # a division or remainder by a constant: multiply high, shift, subtract
 INDEX_SHIFT = 1.5  # by a power of two
 UNIFORM = 1 / 8  # what does not differ along the tile's rows: once for the elements of a lane
@@ -70,10 +72,12 @@ def instructions(nest: LoopNest, size: Size, flat: bool = False) -> float:
     return points * sum(_Count(nest, flat).all())
 
 
-def traffic(nest: LoopNest, size: Size, inside: Collection[str] = ()) -> float:
+def traffic(
+    nest: LoopNest, size: Size, inside: Collection[str] = (), sector: int = SECTOR
+) -> float:
     """Bytes moved: each buffer once, as far as the nest goes; those that live `inside` it are free.
 
-    What a nest stores it need not load.
+    What a nest stores it need not load. Of a row at least a `sector` is moved.
     """
     sizes = {a.symbol: size(a.size) for a in nest.axes}
     width = {name: dtype.itemsize for name, dtype in nest.buffers}
@@ -86,7 +90,7 @@ def traffic(nest: LoopNest, size: Size, inside: Collection[str] = ()) -> float:
             continue
         over = math.prod(n for a, n in sizes.items() if a in index.free_symbols)
         along = nest.axes[-1]
-        least = SECTOR if along.symbol in index.free_symbols else 0
+        least = sector if along.symbol in index.free_symbols else 0
         rows = over / max(sizes[along.symbol], 1) if least else 1
         moved = max(over * width[name], rows * least)
         if op.name != "load":
@@ -111,6 +115,8 @@ class _Count:
         self.first: dict[object, int] = {}  # of equal operations
         self.same: dict[int, int] = {}
         self.along: set[int] = set()  # values that differ along the innermost axis
+        self.broken: set[int] = set()  # those that may differ inside a vector
+        self.known: dict[int, sympy.Expr] = {}  # indices and whole numbers, by operation
         self.stepped: set[sympy.Expr] = set()  # wraps and floors that are computed
 
     def all(self) -> Iterator[float]:
@@ -145,7 +151,8 @@ class _Count:
             for arg in operands(op):
                 if isinstance(arg, Block):
                     mask = op.args[0]
-                    yield from self.block(arg, masked or self.differs(mask))
+                    broken = isinstance(mask, Ref) and mask.id in self.broken
+                    yield from self.block(arg, masked or broken)
                     if any(o.id in self.along for o in walk(arg)) or self.differs(mask):
                         self.along.add(op.id)
 
@@ -156,9 +163,26 @@ class _Count:
         self.same[op.id] = self.first.setdefault(key, op.id)
         if any(self.differs(a) for a in operands(op)):
             self.along.add(op.id)
+            if not self.steady(op):
+                self.broken.add(op.id)
+        elif op.name in ("index_expr", "constant") and _whole(op.args[0]):
+            self.known[op.id] = sympy.sympify(op.args[0])
         if self.same[op.id] != op.id or op.name in FREE:
             return 0.0
         return self.weight(op, masked) + sum(map(self.steps, _indices(op)))
+
+    def steady(self, op: Op) -> bool:
+        """Whether a value that differs along the row is the same inside every vector."""
+        if op.name == "index_expr":
+            self.known[op.id] = sympy.sympify(op.args[0])
+        if op.name in COMPARISONS:
+            left, right = (self.known.get(a.id) if isinstance(a, Ref) else None for a in op.args)
+            if left is None or right is None:
+                return False
+            shift = 1 if op.name in ("le", "gt") else 0  # a <= b is a < b + 1
+            return _in_steps(sympy.expand(left - right - shift)) and op.name not in ("eq", "ne")
+        refs = [a.id for a in operands(op) if isinstance(a, Ref)]
+        return bool(refs) and op.name not in MEMORY and not self.broken.intersection(refs)
 
     def weight(self, op: Op, masked: bool) -> float:
         if op.name in MEMORY:
@@ -228,6 +252,16 @@ def _together(index: sympy.Expr, along: sympy.Symbol, most: int) -> int:
     if not all(isinstance(number, sympy.Integer) for number in parts):
         return 1
     return math.gcd(most, *map(int, parts))
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, (sympy.Expr, int)) and not isinstance(value, bool)
+
+
+def _in_steps(expr: sympy.Expr) -> bool:
+    """Whether the numbers in an index are multiples of a vector's elements, or 1."""
+    numbers = {abs(int(n)) for n in expr.atoms(sympy.Integer)} - {0, 1}
+    return all(number % VECTOR_ELEMENTS == 0 for number in numbers) and expr.as_coeff_Add()[0] != 1
 
 
 def _step(divisor: sympy.Expr) -> float:

@@ -31,11 +31,11 @@ from .choose import (
     worthwhile,
 )
 from .cost import Size
-from .instructions import H200, Gpu, instructions, misaligned, traffic
+from .instructions import H200, SECTOR, Gpu, instructions, misaligned, traffic
 from .plan import Reason
 
 MOST_RANGES = 12  # each is code of its own in the launch, and compiles for its own time
-UNIT = 16  # elements that stores of a range should start at a multiple of
+UNIT = 64  # elements that a range should start at a multiple of: whole lines of memory
 LONG = 16 * UNIT  # in a shorter row the ranges beside a cut are too much of it
 
 
@@ -66,7 +66,10 @@ class LaunchPricing:
         def price(box: Box) -> float:
             if self.held and not movable(self.nest, box):
                 return math.inf
-            return instructions(self.restricted(box), self.size) / self.gpu.slots
+            piece = self.restricted(box)
+            moved = (traffic(piece, self.size, self.own, sector) for sector in (SECTOR, 0))
+            wasted = next(moved) - next(moved)
+            return instructions(piece, self.size) / self.gpu.slots + wasted / self.gpu.bytes
 
         return lru_cache(maxsize=None)(price)
 
@@ -81,7 +84,7 @@ class LaunchPricing:
         """Nanoseconds for the memory that the nest moves: under masks no more than inside cuts."""
         few = count_boxes(cuts) <= MOST_PRICED
         found = [self.restricted(box) for box in boxes(self.nest, cuts if few else {})]
-        moved = sum(traffic(nest, self.size, self.own) for nest in found)
+        moved = sum(traffic(nest, self.size, self.own, 0) for nest in found)
         return moved / self.gpu.bytes
 
 
@@ -198,9 +201,8 @@ MANY = 60.0  # instructions for an element, from which more elements a lane only
 # Where most accesses can't be made by vectors, lanes that are neighbours should work on neighbours.
 SCALAR = Shape(1024, 8, 0.04)
 MISALIGNED = 0.4  # of the accesses
-# as Inductor's for a nest of one long row
-WHOLE = Shape(1024, 4, 0.0)
-WHOLE_SCALAR = Shape(512, 8, 0.0)
+# as Inductor's for a nest of one long row; the second is better for some that are scalar
+WHOLE = (Shape(1024, 4, 0.0), Shape(512, 8, 0.0))
 FEW = (Shape(256, 4, 0.1), Shape(128, 2, 0.1))  # where there is little work
 
 
@@ -240,10 +242,16 @@ def ways(
         own = FEW[0] if total >= gpu.multiprocessors * FEW[0].elements else FEW[1]
     found = [Way({k: _tiles(part, own) for k, part in enumerate(parts)}, own.warps)]
     if whole is not None:
-        if own in (LIGHT, HEAVY, SCALAR):
-            own = WHOLE_SCALAR if own == SCALAR else WHOLE
-        found.append(Way({len(parts): _tiles(whole, own)}, own.warps))
+        for each in _whole_shapes(own):
+            found.append(Way({len(parts): _tiles(whole, each)}, each.warps))
     return tuple(found)
+
+
+def _whole_shapes(own: Shape) -> tuple[Shape, ...]:
+    """How the nest as a whole is run, beside parts of a shape."""
+    if own in FEW:
+        return (own,)
+    return WHOLE if own == SCALAR else WHOLE[:1]
 
 
 def _tiles(part: Extent, own: Shape) -> Tiles:
