@@ -160,8 +160,21 @@ class Runs:
         for name, (got, mine) in results.items():
             assert_same(got, out, self.exact, name, inputs=(mine, inputs))
             assert_same(mine, inputs, self.exact, f"{name}: arguments")
-            if reference is not None:
+            if reference is not None and not plains_own((got, mine), (out, inputs), reference):
                 assert_near((got, mine), reference, f"{name} against eager")
+
+
+def plains_own(got, plain, reference):
+    """Whether plain Inductor differs from eager mode, and the result is the same as plain's.
+
+    A sum of halves in one order, for one: what order that is depends on the number of threads.
+    """
+    try:
+        assert_near(plain, reference)
+    except AssertionError:
+        a, b = pytree.tree_leaves(got), pytree.tree_leaves(plain)
+        return all(torch.equal(x, y) for x, y in zip(a, b, strict=True) if torch.is_tensor(x))
+    return False
 
 
 def same_as_plain(fn, *args, exact=True, splits=("seams",), eager=True, **kwargs):

@@ -95,6 +95,8 @@ def test_plain_inductor_is_no_better(label):
     """An expected failure, as long as plain Inductor fails in the same way."""
     call = call_named(label)
     (ours,), (theirs,) = compare([call]), compare([call], inductor)
+    if not ours.problem and not recorded_here():
+        return  # the pieces' code is another than plain Inductor's, and may be right for its vectors
     assert kind(ours.problem) == kind(theirs.problem)
     if not theirs.problem:
         assert not recorded_here(), "plain Inductor is right: the entry belongs away"
