@@ -96,7 +96,7 @@ def test_plain_inductor_is_no_better(label):
     call = call_named(label)
     (ours,), (theirs,) = compare([call]), compare([call], inductor)
     if not ours.problem and not recorded_here():
-        return  # the pieces' code is another than plain Inductor's, and may be right for its vectors
+        return  # the pieces' code is another than plain Inductor's, and may be right here
     assert kind(ours.problem) == kind(theirs.problem)
     if not theirs.problem:
         assert not recorded_here(), "plain Inductor is right: the entry belongs away"
