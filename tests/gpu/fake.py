@@ -188,14 +188,15 @@ def code_of(
         kwargs = {"options": options} if options else {}
         results = torch.compile(fn, backend=chosen, **kwargs)(*given)
         if train:
-            outputs = [o for o in _all(results) if o.requires_grad]
-            leaves = [g for g in given if g.requires_grad]
-            torch.autograd.grad(outputs, leaves, [torch.empty_like(o) for o in outputs])
+            _backward(results, given)
     return sources
 
 
-def _all(results: Any) -> list[torch.Tensor]:
-    return list(results) if isinstance(results, (tuple, list)) else [results]
+def _backward(results: Any, given: Sequence[torch.Tensor]) -> None:
+    every = list(results) if isinstance(results, (tuple, list)) else [results]
+    outputs = [o for o in every if o.requires_grad]
+    leaves = [g for g in given if g.requires_grad]
+    torch.autograd.grad(outputs, leaves, [torch.empty_like(o) for o in outputs])
 
 
 def _like(output: Any) -> Callable[[], torch.Tensor | None]:

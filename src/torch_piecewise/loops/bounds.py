@@ -44,8 +44,7 @@ def _floor(a: Bound, n: Bound) -> Bound:
 class Bounds:
     """Ranges of axes (inclusive, possibly symbolic ends) and of sizes (inclusive ints).
 
-    `signs` says of expressions over several axes whether they are negative, where that is so all
-    over a part that is no box.
+    `signs` says whether expressions over several axes are negative in a part that is no box.
     """
 
     axes: Mapping[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]
@@ -77,9 +76,9 @@ class Bounds:
     def negative(self, expr: sympy.Expr) -> bool | None:
         """Whether expr < 0 everywhere (True), nowhere (False), or that is open (None)."""
         if self.signs:
-            said, opposite = self.signs.get(expr), self.signs.get(sympy.expand(-expr - 1))
-            if said is not None or opposite is not None:
-                return said if said is not None else not opposite
+            for known, negative in ((expr, True), (sympy.expand(-expr - 1), False)):
+                if known in self.signs:
+                    return self.signs[known] == negative
         low, high = self.interval(expr)
         return True if high < 0 else False if low >= 0 else None
 
