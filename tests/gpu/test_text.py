@@ -123,3 +123,17 @@ def test_launches_compile(name, dtype, tmp_path):
         (made,) = compile_for_h200(kernel, tmp_path)
         if dtype == torch.bfloat16 and name != "roll_gray_scott":
             assert re.search(r"st\.global\.\w*\.?v4", made.asm["ptx"]), "stores by vectors"
+
+
+def test_a_reduction_says_why_it_is_whole():
+    def fn(x):
+        return torch.roll(x, 3, 1).sum(1)
+
+    def reason(columns, **options):
+        (source,) = code_of(fn, [torch.empty(64, columns)], split="seams", **options)
+        cut = "r0_step" in source
+        return "cut" if cut else re.search(r'"reason": {"code": "([\w-]+)"', source)[1]
+
+    assert reason(9000) == "cut"
+    assert reason(900) == "small"
+    assert reason(9000, **{"triton.force_cooperative_reductions": True}) == "one-step"

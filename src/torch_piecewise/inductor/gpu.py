@@ -58,29 +58,45 @@ class RangesScheduling(TritonScheduling):
         kept = [n for n in nodes if n.get_name() not in scheduler.removed_ops]
         if mine is None or not kept:
             return super()._codegen_nodes(nodes, *args, **kwargs)
-        choice = _choose(kept, mine.config)
+        choice = self._choose(kept, mine.config)
         mine.nests.append(choice.plan)
         if choice.pieces and mine.apply:
             self._write(kept, choice, mine.config)
-        elif not (choice.parts and mine.apply and self._write_passes(kept, choice)):
+        elif choice.parts and mine.apply:
+            self._write_passes(kept, choice)
+        else:
             with _folded(kept, choice.folded if mine.apply else None, self.group_fn):
                 super()._codegen_nodes(kept, *args, **kwargs)
         facts.write()
         return None
 
-    def _write_passes(self, nodes: list[SchedulerNode], choice: Choice) -> bool:
-        """The kernel of a reduction by parts, and its call; False where it has no loop."""
+    def _choose(self, nodes: Sequence[SchedulerNode], config: Config) -> Choice:
+        """Find the seams of the nest that the nodes make and decide about its ranges or parts."""
+        found = look(nodes)
+        if isinstance(found, NestPlan):
+            return Choice(found)
+        if config.split == "off":
+            return Choice(found.plan([], Reason("off", "", "splitting is off")))
+        inside = _inside(nodes)
+        if not any(axis.reduce for axis in found.nest.axes):
+            return _in_ranges(found, config, inside)
+        chosen = choose_passes(found.search, config.split, size_hint, inside)
+        if chosen.parts and not passes.has_loop(self, nodes, found.nest):
+            why = "its programs share rows, or have whole rows at once: there is no loop to cut"
+            return Choice(found.plan([], Reason("one-step", "", why)))
+        plan = found.plan(chosen.boxes, chosen.reason)
+        return Choice(plan, nest=found.nest, parts=chosen.parts)
+
+    def _write_passes(self, nodes: list[SchedulerNode], choice: Choice) -> None:
+        """The kernel of a reduction by parts, and its call."""
         assert choice.nest is not None
         kernel = passes.generate(self, nodes, choice.nest, choice.parts)
-        if kernel is None:
-            return False
         with V.set_kernel_handler(kernel):
             source = kernel.codegen_kernel()
         name = self.define_kernel(source, nodes, kernel)
         self._called(nodes, name, kernel)
         kernel.call_kernel(name)
         self._finish(kernel)
-        return True
 
     def _called(self, nodes: list[SchedulerNode], name: str, kernel: Any) -> None:
         with V.set_kernel_handler(kernel):
@@ -137,14 +153,6 @@ def _folded(nodes: list[SchedulerNode], nest: LoopNest | None, group_fn: Any) ->
     return bodies_of(nodes, [to_body(nest, body) for body in nest.bodies], group_fn)
 
 
-def _choose(nodes: Sequence[SchedulerNode], config: Config) -> Choice:
-    """Find the seams of the nest that `nodes` make and decide about its ranges."""
-    found = look(nodes)
-    if isinstance(found, NestPlan):
-        return Choice(found)
-    return _decide(found, config, _inside(nodes))
-
-
 def _inside(nodes: Sequence[SchedulerNode]) -> frozenset[str]:
     """The buffers that the nodes make and nothing else needs."""
     scheduler: Any = V.graph.scheduler
@@ -154,13 +162,9 @@ def _inside(nodes: Sequence[SchedulerNode]) -> frozenset[str]:
     return frozenset(name for name in made if removable(name, names))
 
 
-def _decide(found: Found, config: Config, inside: frozenset[str]) -> Choice:
+def _in_ranges(found: Found, config: Config, inside: frozenset[str]) -> Choice:
+    """The ranges of a nest without a reduction."""
     search, nest = found.search, found.nest
-    if config.split == "off":
-        return Choice(found.plan([], Reason("off", "", "splitting is off")))
-    if any(axis.reduce for axis in nest.axes):
-        chosen = choose_passes(search, config.split, size_hint, inside)
-        return Choice(found.plan(chosen.boxes, chosen.reason), nest=nest, parts=chosen.parts)
     simpler = fold(nest)
     less = instructions(simpler, size_hint) < SIMPLER * instructions(nest, size_hint)
     folded = simpler if less else None

@@ -139,20 +139,29 @@ def _rename(code: IndentedBuffer, start: int, old: str, new: str) -> None:
             code._lines[number] = name.sub(rf"\g<1>{new}", line)
 
 
+def has_loop(scheduling: Any, nodes: Sequence[SchedulerNode], nest: LoopNest) -> bool:
+    """Whether Inductor runs the passes of a nest in a loop, which can be taken apart."""
+    with bodies_of(nodes, _bodies(nest), scheduling.group_fn):
+        kernel, _ = _kernel(scheduling, nodes)
+    return kernel.in_loops
+
+
 def generate(
     scheduling: Any, nodes: Sequence[SchedulerNode], nest: LoopNest, parts: Sequence[Part]
-) -> PassesKernel | None:
-    """The kernel of a nest by parts, None where Inductor's has no loop to take apart."""
+) -> PassesKernel:
+    """The kernel of a nest by parts; it has a loop."""
     with bodies_of(nodes, _bodies(nest), scheduling.group_fn):
-        numel, rnumel = max(nodes, key=lambda n: int(n.is_reduction())).group[1]
-        schedule = scheduling.generate_node_schedule(nodes, numel, rnumel)
-        features = SIMDKernelFeatures(schedule, numel, rnumel, None)
-        tiling = scheduling.create_tiling([numel], [rnumel])
-        kernel = PassesKernel(tiling, features)
-        if not kernel.in_loops:
-            return None
+        kernel, schedule = _kernel(scheduling, nodes)
+        assert kernel.in_loops
         _generate(scheduling, kernel, schedule, nodes, nest, parts)
     return kernel
+
+
+def _kernel(scheduling: Any, nodes: Sequence[SchedulerNode]) -> tuple[PassesKernel, Sequence[Any]]:
+    numel, rnumel = max(nodes, key=lambda n: int(n.is_reduction())).group[1]
+    schedule = scheduling.generate_node_schedule(nodes, numel, rnumel)
+    features = SIMDKernelFeatures(schedule, numel, rnumel, None)
+    return PassesKernel(scheduling.create_tiling([numel], [rnumel]), features), schedule
 
 
 def _generate(

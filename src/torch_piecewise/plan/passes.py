@@ -92,6 +92,9 @@ def choose_passes(
     nest = search.nest
     axis = next(axis for axis in nest.axes if axis.reduce)
     parts = tuple(_by_columns(search, axis, size)) or tuple(_by_slants(search, axis))
+    if not parts and axis.symbol in search.cuts:
+        text = f"rows of {axis.size} columns are short, under {2 * BLOCK}"
+        return Passes((), Reason("small", nest.name, text))
     if not parts:
         return Passes((), Reason("left", nest.name, "no seam on its reduction axis"))
     if len(parts) > MOST_PARTS:
