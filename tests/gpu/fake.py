@@ -153,6 +153,7 @@ def code_of(
     args: Sequence[torch.Tensor],
     backend: str = "piecewise",
     train: bool = False,
+    dynamic: bool = False,
     **options: Any,
 ) -> list[str]:
     """The wrapper's source of every graph, the backward's last."""
@@ -185,8 +186,8 @@ def code_of(
     ):
         given = [torch.empty_strided(a.shape, a.stride(), dtype=a.dtype) for a in args]
         given = [g.requires_grad_(a.requires_grad) for g, a in zip(given, args, strict=True)]
-        kwargs = {"options": options} if options else {}
-        results = torch.compile(fn, backend=chosen, **kwargs)(*given)
+        kwargs: dict[str, Any] = {"options": options} if options else {}
+        results = torch.compile(fn, backend=chosen, dynamic=dynamic, **kwargs)(*given)
         if train:
             _backward(results, given)
     return sources
@@ -203,7 +204,7 @@ def _like(output: Any) -> Callable[[], torch.Tensor | None]:
     try:
         size, stride = list(map(int, output.get_size())), list(map(int, output.get_stride()))
         dtype = output.get_dtype()
-    except (NotImplementedError, AttributeError):
+    except (NotImplementedError, AttributeError, TypeError):  # or a size that is not known
         return lambda: None
     return lambda: torch.empty_strided(size, stride, dtype=dtype)
 

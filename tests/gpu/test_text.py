@@ -137,3 +137,20 @@ def test_a_reduction_says_why_it_is_whole():
     assert reason(9000) == "cut"
     assert reason(900) == "small"
     assert reason(9000, **{"triton.force_cooperative_reductions": True}) == "one-step"
+
+
+DYNAMIC = {
+    "pad": lambda x: F.pad(x, (3, 5)).mul(2).sum(1),
+    "causal": lambda x: torch.where(
+        torch.arange(x.shape[1]) <= torch.arange(x.shape[0])[:, None], x, 0.0
+    ).sum(1),
+    "joined": lambda x: torch.cat([x * 2, x.exp()], 0).relu(),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_sizes_that_are_not_known_have_the_kernels_names(name):
+    (source,) = code_of(DYNAMIC[name], [torch.empty(300, 5000)], dynamic=True, split="seams")
+    (kernel,) = kernels(source)
+    assert re.search(r"\bks\d", kernel) or "xnumel" in kernel
+    assert not re.search(r"\bs\d+\b", kernel)

@@ -29,6 +29,7 @@ from torch._inductor.utils import IndentedBuffer
 
 from torch_piecewise.loops.idle import adds_nothing
 from torch_piecewise.loops.ir import LoopNest
+from torch_piecewise.loops.same import same_reductions
 from torch_piecewise.loops.seams import Slant
 from torch_piecewise.plan.passes import Edge, Part
 
@@ -41,6 +42,7 @@ class PassesKernel(TritonKernel):
 
     part = 0  # the one that is generated
     whole_steps = False  # whether its columns need no mask
+    alike: Sequence[int] = ()  # for each reduction of this pass, the first that is the same
 
     def __init__(self, tiling: Any, features: SIMDKernelFeatures):
         self.results: list[Any] = []  # of the reductions of this pass, in the first part
@@ -60,13 +62,22 @@ class PassesKernel(TritonKernel):
         return bool(super()._has_constant_mask(tree))
 
     def reduction(self, dtype: Any, src_dtype: Any, reduction_type: Any, value: Any) -> Any:
-        """In later parts the same accumulators go on; what follows the loop is there already."""
-        if self.part == 0:
-            result = super().reduction(dtype, src_dtype, reduction_type, value)
-            self.results.append(result)
+        """In later parts the same accumulators go on; what follows the loop is there already.
+
+        Which reductions are the same is what it is in the whole nest: folded for one part, others
+        may be, which are not in the next.
+        """
+        number, self.reached = self.reached, self.reached + 1
+        if self.alike[number] != number:
+            result = self.results[self.alike[number]]
+            if self.part == 0:
+                self.results.append(result)
             return result
-        first = self.results[self.reached]
-        self.reached += 1
+        self.cse.reduction_cache.clear()
+        if self.part == 0:
+            self.results.append(super().reduction(dtype, src_dtype, reduction_type, value))
+            return self.results[-1]
+        first = self.results[number]
         start = len(self.compute._lines)
         kept = self.body, self.post_loop_combine, self.post_loop_store
         self.body, self.post_loop_combine = IndentedBuffer(), IndentedBuffer()
@@ -175,13 +186,13 @@ def _generate(
     """As Inductor generates a schedule (`codegen_node_schedule_with_kernel`), but pass by pass."""
     with kernel:
         _decide(kernel, schedule)
-        ends = _Ends(nest)
-        ends.write(kernel, parts)
+        ends = _Ends(nest, kernel, parts)
+        ends.write()
         stack = ExitStack()
         inside: list[SchedulerNode] = []
         for node in (*schedule, DisableReduction):
             if node is DisableReduction:
-                _write_pass(scheduling, kernel, inside, nodes, parts, ends)
+                _write_pass(scheduling, kernel, inside, nodes, nest, parts, ends)
                 inside = []
                 stack.enter_context(kernel.disable_reduction())
             elif node is EnableReduction:
@@ -220,12 +231,14 @@ def _write_pass(
     kernel: PassesKernel,
     inside: Sequence[SchedulerNode],
     nodes: Sequence[SchedulerNode],
+    nest: LoopNest,
     parts: Sequence[Part],
     ends: _Ends,
 ) -> None:
     if not inside:
         return
-    names = {node.get_name() for node in inside}
+    names = [node.get_name() for node in inside]
+    kernel.alike = same_reductions(nest, names)
     for number, part in enumerate(parts):
         kernel.part, kernel.whole_steps = number, part.whole_steps
         with bodies_of(nodes, _bodies(part.nest), scheduling.group_fn):
@@ -247,65 +260,78 @@ def _bodies(nest: LoopNest) -> list[Any]:
 class _Ends:
     """Where parts end, in Triton. Ends that depend on rows are written before the first pass."""
 
-    def __init__(self, nest: LoopNest):
-        self.axes = nest.axes
-        self.columns = sympy.prod([axis.size for axis in nest.axes if axis.reduce])
-        (first, *rest) = [axis.size for axis in nest.axes if axis.reduce]
+    def __init__(self, nest: LoopNest, kernel: PassesKernel, parts: Sequence[Part]):
+        self.kernel = kernel
+        self.rows = [axis for axis in nest.axes if not axis.reduce]
+        (self.first, *rest) = [axis.size for axis in nest.axes if axis.reduce]
         self.step = sympy.prod(rest)  # columns that one step of the first reduction axis goes on
+        self.columns = self.shown(self.first * self.step)
+        self.edges = [edge for part in parts for edge in (part.stop, part.start)]
+
+    def shown(self, expr: Any) -> str:
+        """An index expression, with the names that sizes have in the kernel."""
+        text = self.kernel.kexpr(self.kernel.rename_indexing(sympy.sympify(expr)))
+        return text if text.isalnum() else f"({text})"
 
     def text(self, edge: Edge) -> str:
+        """Every column is in one part, also where a rounded end is beyond a cut inside."""
         if edge.slants:
             return "settled_after" if edge.after else "settled_before"
         if edge.rounded:
             return "head_end" if edge.rounded > 0 else "tail_start"
-        return str(edge.column * self.step)
+        column = self.shown(edge.column * self.step)
+        rounded = {edge.rounded for edge in self.edges}
+        if rounded == {0}:
+            return column
+        least = "head_end" if 1 in rounded else "0"
+        return f"min(max({column}, {least}), {'tail_start' if -1 in rounded else self.columns})"
 
-    def write(self, kernel: PassesKernel, parts: Sequence[Part]) -> None:
-        self._round(kernel, [edge for part in parts for edge in (part.stop, part.start)])
-        slants = next((part.stop.slants for part in parts if part.stop.slants), ())
+    def write(self) -> None:
+        self._round()
+        slants = next((edge.slants for edge in self.edges if edge.slants), ())
         if slants:
-            self._settle(kernel, slants)
+            self._settle(slants)
 
-    def _round(self, kernel: PassesKernel, edges: Sequence[Edge]) -> None:
-        least = "0"
-        for edge in dict.fromkeys(edges):
-            column = edge.column * self.step
+    def _round(self) -> None:
+        least, line = "0", self.kernel.body.writeline
+        for edge in dict.fromkeys(self.edges):
+            column = self.shown(edge.column * self.step)
             if edge.rounded > 0:
                 whole = f"({column} + R0_BLOCK - 1) // R0_BLOCK * R0_BLOCK"
-                kernel.body.writeline(f"head_end = min({whole}, {self.columns})")
+                line(f"head_end = min({whole}, {self.columns})")
                 least = "head_end"
             elif edge.rounded < 0:
-                whole = f"{column} // R0_BLOCK * R0_BLOCK"
-                kernel.body.writeline(f"tail_start = max({whole}, {least})")
+                line(f"tail_start = max({column} // R0_BLOCK * R0_BLOCK, {least})")
 
-    def _settle(self, kernel: PassesKernel, slants: Sequence[Slant]) -> None:
-        rows = [axis for axis in self.axes if not axis.reduce]
-        number = [axis.symbol for axis in rows].index(slants[0].outer)
-        inner = sympy.prod([axis.size for axis in rows[number + 1 :]])
-        size = rows[number].size
-        line = kernel.body.writeline
-        line(f"first_row = xoffset // {inner} % {size}")
-        line(f"last_row = (xoffset + XBLOCK - 1) // {inner} % {size}")
+    def _settle(self, slants: Sequence[Slant]) -> None:
+        number = [axis.symbol for axis in self.rows].index(slants[0].outer)
+        inner = sympy.prod([axis.size for axis in self.rows[number + 1 :]])
+        size, line = self.rows[number].size, self.kernel.body.writeline
+        behind, together = self.shown(inner), self.shown(inner * size)
+        line(f"first_row = xoffset // {behind} % {self.shown(size)}")
+        line(f"last_row = (xoffset + XBLOCK - 1) // {behind} % {self.shown(size)}")
         # rows of a block that start over have nothing in common
-        line(f"in_order = (last_row >= first_row) & (XBLOCK <= {inner * size})")
-        places = [place.format(row) for row in ("first_row", "last_row") for place in _at(slants)]
-        low, high = _nested("min", places), _nested("max", places)
-        line(f"before = tl.where(in_order, min(max({low}, 0), {self.columns}), 0)")
-        line(f"after = tl.where(in_order, min(max({high}, 0), {self.columns}), {self.columns})")
+        line(f"in_order = xoffset // {together} == (xoffset + XBLOCK - 1) // {together}")
+        rows = ("first_row", "last_row")
+        places = [place.format(row) for row in rows for place in self._places(slants)]
+        first, step = self.shown(self.first), self.shown(self.step)
+        low = f"min(max({_nested('min', places)}, 0), {first}) * {step}"
+        high = f"min(max({_nested('max', places)}, 0), {first}) * {step}"
+        line(f"before = tl.where(in_order, {low}, 0)")
+        line(f"after = tl.where(in_order, {high}, {self.columns})")
         line("settled_before = before // R0_BLOCK * R0_BLOCK")
         rounded = "(after + R0_BLOCK - 1) // R0_BLOCK * R0_BLOCK"
         line(f"settled_after = min({rounded}, {self.columns})")
 
-
-def _at(slants: Sequence[Slant]) -> Iterator[str]:
-    """The column from which on each sign is the other one, for the row that is put in."""
-    for slant in slants:
-        row = slant.expr.coeff(slant.outer, 1)
-        rest = slant.expr.coeff(slant.outer, 0).coeff(slant.inner, 0)
-        if slant.expr.coeff(slant.inner, 1) > 0:  # column + row * r + rest < 0
-            yield f"{-row} * {{}} + {-rest}"
-        else:  # -column + row * r + rest < 0
-            yield f"{row} * {{}} + {rest + 1}"
+    def _places(self, slants: Sequence[Slant]) -> Iterator[str]:
+        """Where on the first reduction axis each sign is the other one, for a row put in."""
+        for slant in slants:
+            row = slant.expr.coeff(slant.outer, 1)
+            rest = slant.expr.coeff(slant.outer, 0).coeff(slant.inner, 0)
+            if slant.expr.coeff(slant.inner, 1) > 0:  # column + row * r + rest < 0
+                yield f"{-row} * {{}} + {self.shown(-rest)}"
+            else:  # -column + row * r + rest < 0
+                yield f"{row} * {{}} + {self.shown(rest + 1)}"
 
 
 def _nested(function: str, values: Sequence[str]) -> str:
