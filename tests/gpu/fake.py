@@ -12,7 +12,7 @@ import importlib.util
 import re
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -187,7 +187,10 @@ def code_of(
         given = [torch.empty_strided(a.shape, a.stride(), dtype=a.dtype) for a in args]
         given = [g.requires_grad_(a.requires_grad) for g, a in zip(given, args, strict=True)]
         kwargs: dict[str, Any] = {"options": options} if options else {}
-        results = torch.compile(fn, backend=chosen, dynamic=dynamic, **kwargs)(*given)
+        compiled = torch.compile(fn, backend=chosen, dynamic=dynamic, **kwargs)
+        # where sizes are not known there are no results to give back
+        with suppress(AttributeError) if dynamic else nullcontext():
+            results = compiled(*given)
         if train:
             _backward(results, given)
     return sources
