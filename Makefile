@@ -22,7 +22,7 @@ RUN := $(VENV)/.have-run
 TEST := $(VENV)/.have-test
 CHECK := $(VENV)/.have-check
 
-.PHONY: help setup demo test test-all check bench bench-choices bench-models clean
+.PHONY: help setup demo test test-all check bench bench-choices bench-gpu bench-models clean
 
 help:
 	@echo "make demo          set up, then a simulation and two blocks through three backends"
@@ -31,6 +31,7 @@ help:
 	@echo "make check         lint, format, types, layout"
 	@echo "make bench         the seams against eager mode and Inductor -> bench/results/"
 	@echo "make bench-choices likewise, and cutting always and never: how often the default is right"
+	@echo "make bench-gpu     the seams on an NVIDIA GPU, in bfloat16 and float32"
 	@echo "make bench-models  the models, likewise; ARGS=\"--only vit\" goes on to the command"
 
 setup: $(RUN)
@@ -58,6 +59,10 @@ bench: $(RUN)
 bench-choices: $(RUN)
 	$(BIN)/torch-piecewise bench seams --scale cpu --dtype float32 --threads 1 --choices \
 	    --output bench/results/seams-cpu-float32-choices.json $(ARGS)
+
+bench-gpu: $(RUN)
+	for dtype in bfloat16 float32; do $(BIN)/torch-piecewise bench seams --device cuda --scale gpu \
+	    --dtype $$dtype --in-process --output bench/results/seams-gpu-$$dtype.json $(ARGS); done
 
 bench-models: $(TEST)
 	$(BIN)/torch-piecewise bench models --dtype float32 \
