@@ -62,7 +62,7 @@ bench-choices: $(RUN)
 
 bench-gpu: $(RUN)
 	for dtype in bfloat16 float32; do $(BIN)/torch-piecewise bench seams --device cuda --scale gpu \
-	    --dtype $$dtype --in-process --output bench/results/seams-gpu-$$dtype.json $(ARGS); done
+	    --dtype $$dtype --in-process --output bench/results/seams-gpu-$$dtype.json $(ARGS) || exit 1; done
 
 bench-models: $(TEST)
 	$(BIN)/torch-piecewise bench models --dtype float32 \

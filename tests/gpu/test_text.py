@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from torch_piecewise.bench.workloads import find
+from torch_piecewise.config import Config
+from torch_piecewise.inductor import scope
+from torch_piecewise.inductor.gate import DEVICES, Gate
 
 from .fake import code_of, compile_for_h200, functions, kernels, needs_triton
 
@@ -154,3 +157,11 @@ def test_sizes_that_are_not_known_have_the_kernels_names(name):
     (kernel,) = kernels(source)
     assert re.search(r"\bks\d", kernel) or "xnumel" in kernel
     assert not re.search(r"\bs\d+\b", kernel)
+
+
+def test_cards_of_amd_are_left_to_inductor(monkeypatch):
+    """torch calls them cuda as well."""
+    gate = Gate(DEVICES["cuda"], lambda scheduler: ("Inductor's", scheduler))
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    with scope.entered(scope.Scope(Config())):
+        assert gate("scheduler") == ("Inductor's", "scheduler")

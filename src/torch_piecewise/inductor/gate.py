@@ -56,11 +56,12 @@ class Device:
     setting: str
     generator: str
     scheduling: Callable[[Any], Any]
+    nvidia: bool = False  # torch calls AMD's cards by the same name
 
 
 DEVICES = {
     "cpu": Device("cpu_backend", "cpp", PiecewiseScheduling),
-    "cuda": Device("cuda_backend", "triton", PiecewiseCuda),
+    "cuda": Device("cuda_backend", "triton", PiecewiseCuda, nvidia=True),
 }
 
 
@@ -71,7 +72,7 @@ class Gate:
         self.device, self.theirs = device, theirs
 
     def __call__(self, scheduler: Any) -> Any:
-        if scope.current() is None:
+        if scope.current() is None or (self.device.nvidia and torch.version.hip):
             return self.theirs(scheduler)
         setting = self.device.setting
         chosen = getattr(inductor_config, setting)

@@ -28,8 +28,9 @@ from torch_piecewise.plan.plan import NestPlan, Reason
 from . import facts, passes, scope
 from .adapter import to_body
 from .launch import Launch, Range
+from .limited import bodies_of
 from .planning import Found, look
-from .ranges import bodies_of, extent, shape
+from .ranges import shape
 from .versions import size_hint
 
 SIMPLER = 0.97  # what folding over all of a nest has to leave of its instructions, to be used
@@ -143,7 +144,7 @@ def make(
 
 
 def _extent(one: Range) -> Extent:
-    return Extent(extent(one.rows, size_hint), extent(one.columns, size_hint), one.nest)
+    return Extent(size_hint(one.rows), size_hint(one.columns), one.nest)
 
 
 def _folded(nodes: list[SchedulerNode], nest: LoopNest | None, group_fn: Any) -> Any:

@@ -39,8 +39,8 @@ from torch_piecewise.loops.ir import LoopNest
 from torch_piecewise.plan.launch import Tiles, Way
 
 from .adapter import to_body
-from .limited import settled
-from .ranges import RangeKernel, bodies_of
+from .limited import bodies_of, settled
+from .ranges import RangeKernel
 
 
 @dataclass

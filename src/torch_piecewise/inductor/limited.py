@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 from torch._inductor.loop_body import LoopBody
 from torch._inductor.scheduler import SchedulerNode
@@ -34,13 +35,31 @@ def _limited_to(
     `inplace` False keeps them from deciding again which buffers share memory. (Inductor's config
     says the same for the whole process; another thread's compile must not see that.)
     """
+    with bodies_of(nodes, bodies), nullcontext() if inplace else settled(nodes):
+        yield
+
+
+Sizes = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+def _as_they_are(sizes: Sizes) -> Any:
+    return sizes
+
+
+@contextmanager
+def bodies_of(
+    nodes: Sequence[SchedulerNode],
+    bodies: Sequence[LoopBody],
+    group_fn: Callable[[Sizes], Any] = _as_they_are,
+) -> Iterator[None]:
+    """The nodes with these bodies; `group_fn` gives what their scheduling groups nodes by."""
     saved = [(n, n._body, n._sizes, n.group) for n in nodes]
     try:
         for node, body in zip(nodes, bodies, strict=True):
             sizes = (tuple(body.sizes[0]), tuple(body.sizes[1]))
-            node._body, node._sizes, node.group = body, sizes, (node.group[0], sizes)
-        with nullcontext() if inplace else settled(nodes):
-            yield
+            node._body, node._sizes = body, sizes
+            node.group = (node.group[0], group_fn(sizes))
+        yield
     finally:
         for node, old_body, old_sizes, old_group in saved:
             node._body, node._sizes, node.group = old_body, old_sizes, old_group

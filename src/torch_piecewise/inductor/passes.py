@@ -34,7 +34,7 @@ from torch_piecewise.loops.seams import Slant
 from torch_piecewise.plan.passes import Edge, Part
 
 from .adapter import to_body
-from .ranges import bodies_of
+from .limited import bodies_of
 
 
 class PassesKernel(TritonKernel):

@@ -6,16 +6,13 @@ which hands the numbers over as arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import sympy
 from torch._inductor.codegen.common import KernelArgs, RemovedArg
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
 from torch._inductor.codegen.triton import TritonKernel
-from torch._inductor.loop_body import LoopBody
-from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
@@ -154,25 +151,3 @@ def _as_one(index: sympy.Expr, outer: sympy.Symbol, inner: sympy.Symbol, size: s
     if {outer, inner} & sympy.expand(rest).free_symbols:
         return False
     return bool(sympy.expand(index.coeff(outer, 1) - size * index.coeff(inner, 1)) == 0)
-
-
-@contextmanager
-def bodies_of(
-    nodes: Sequence[SchedulerNode], bodies: Sequence[LoopBody], group_fn: Any
-) -> Iterator[None]:
-    """The nodes with these bodies, for the time of generating them."""
-    saved = [(n, n._body, n._sizes, n.group) for n in nodes]
-    try:
-        for node, body in zip(nodes, bodies, strict=True):
-            sizes = (tuple(body.sizes[0]), tuple(body.sizes[1]))
-            node._body, node._sizes = body, sizes
-            node.group = (node.group[0], group_fn(sizes))
-        yield
-    finally:
-        for node, old_body, old_sizes, old_group in saved:
-            node._body, node._sizes, node.group = old_body, old_sizes, old_group
-
-
-def extent(expr: sympy.Expr, hint: Any) -> int:
-    """The size of an axis, or a likely one."""
-    return int(expr) if isinstance(expr, sympy.Integer) else int(hint(expr))

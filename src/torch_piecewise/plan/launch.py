@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import sympy
 
 from torch_piecewise.loops.ir import Box, LoopNest
 from torch_piecewise.loops.seams import SeamSearch
-from torch_piecewise.loops.split import Cuts, boxes, movable, restrict
+from torch_piecewise.loops.split import Cuts, boxes, movable
 
 from .choose import (
     MOST_PRICED,
     Cutting,
+    Pricing,
     at_best,
     choose_boxes,
     count_boxes,
@@ -40,11 +41,9 @@ LONG = 16 * UNIT  # in a shorter row the ranges beside a cut are too much of it
 
 
 @dataclass(frozen=True)
-class LaunchPricing:
+class LaunchPricing(Pricing):
     """Nanoseconds that the instructions of boxes of a nest take: see `choose.Priced`."""
 
-    nest: LoopNest
-    size: Size
     held: bool = False  # whether there are boxes that must not be moved
     own: frozenset[str] = frozenset()  # buffers that live in the nest only
     gpu: Gpu = H200
@@ -53,13 +52,9 @@ class LaunchPricing:
     def whole(self) -> float:
         return instructions(self.nest, self.size, flat=True) / self.gpu.slots
 
-    @property
+    @cached_property
     def start(self) -> float:
         return 0.0
-
-    @cached_property
-    def restricted(self) -> Callable[[Box], LoopNest]:
-        return lru_cache(maxsize=None)(lambda box: restrict(self.nest, box))
 
     @cached_property
     def price(self) -> Callable[[Box], float]:
@@ -73,7 +68,7 @@ class LaunchPricing:
 
         return lru_cache(maxsize=None)(price)
 
-    @property
+    @cached_property
     def inside(self) -> Callable[[Box], float]:
         return self.price
 
@@ -116,6 +111,8 @@ def choose_ranges(
     if not hoped.split:
         return Cutting((), hoped.reason)
     kept, notes = under_cap(worthwhile(cuts, pricing), most, pricing)
+    if max_pieces > MOST_RANGES:
+        notes = tuple(replace(n, hint=f"a launch has {MOST_RANGES} ranges at most") for n in notes)
     found = joined(boxes(nest, kept), pricing.price)
     takes = max(sum(map(pricing.price, found)), memory)
     choice = judge(split, nest.name, whole, takes, len(found))

@@ -8,7 +8,7 @@ the rows of the block: a causal mask is settled before the first of its rows and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import sympy
@@ -75,7 +75,7 @@ class Passes:
 
     parts: tuple[Part, ...]
     reason: Reason
-    boxes: tuple[Box, ...] = field(default=())
+    boxes: tuple[Box, ...] = ()
 
 
 def choose_passes(
