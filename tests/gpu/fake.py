@@ -223,8 +223,8 @@ def functions(kernel: str) -> dict[str, str]:
     return {re.match(r"def (\w+)", part)[1]: part for part in parts}  # type: ignore[index]
 
 
-def compile_for_h200(kernel: str, folder: Path) -> list[Any]:
-    """What Triton makes of a launch, for each of its configurations."""
+def compile_for_h200(kernel: str, folder: Path) -> list[tuple[Any, Any]]:
+    """A launch's configurations, each with what Triton makes of it."""
     import triton
     from torch._inductor.runtime import triton_helpers, triton_heuristics
     from triton.backends.compiler import GPUTarget
@@ -248,7 +248,7 @@ def compile_for_h200(kernel: str, folder: Path) -> list[Any]:
         mock.patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
     ):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    results = []
+    results: list[tuple[Any, Any]] = []
     for config in found["configs"]:
         meta = found["meta"]
         constants = {**meta["constants"], **config.kwargs}
@@ -256,5 +256,6 @@ def compile_for_h200(kernel: str, folder: Path) -> list[Any]:
         attributes = meta["configs"][0]
         source = ASTSource(found["fn"], signature, constants, attributes)
         options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-        results.append(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options))
+        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        results.append((config, made))
     return results

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._inductor import config as inductor_config
 
 from torch_piecewise.bench import programs
 from torch_piecewise.bench.workloads import WORKLOADS, bind, disagreement, find
+from torch_piecewise.config import Config
+from torch_piecewise.inductor import gate, gpu, scope
+from torch_piecewise.loops.split import boxes, movable, restrict
+from torch_piecewise.plan.plan import Reason
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs an NVIDIA GPU: torch.cuda.is_available() is False"
@@ -56,6 +63,52 @@ def test_from_a_wrapper_in_cpp(name):
     workload = find(name)
     options = {**SEAMS, "cpp_wrapper": True}
     check(workload, workload.inputs("cuda", torch.float32, "tiny"), options=options)
+
+
+def _cut_anywhere(rng: random.Random):
+    """In place of the choice of ranges: one or two cuts of two axes, wherever they may be."""
+
+    def choose(found, config, inside):
+        nest = found.nest
+        known = [axis for axis in nest.axes if axis.size.is_Integer and axis.size > 3]
+        cuts = {
+            axis.symbol: sorted(rng.sample(range(1, int(axis.size)), rng.randint(1, 2)))
+            for axis in rng.sample(known, min(2, len(known)))
+        }
+        pieces = boxes(nest, cuts)
+        if not all(movable(nest, piece) for piece in pieces):
+            pieces = boxes(nest, {})
+        cut = tuple((piece, restrict(nest, piece)) for piece in pieces)
+        return gpu.Choice(found.plan(pieces, Reason("test", "", "cut anywhere")), cut)
+
+    return choose
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("number", range(12))
+def test_ranges_anywhere(number, dtype, monkeypatch):
+    monkeypatch.setattr(gpu, "_in_ranges", _cut_anywhere(random.Random(number)))
+    workload = programs.workload(programs.name_of(number), 711, "tiny")
+    with inductor_config.patch(force_disable_caches=True):
+        check(workload, workload.inputs("cuda", dtype, "tiny"), options=SEAMS)
+
+
+class Joined(torch.nn.Module):
+    def forward(self, x, y):
+        return F.gelu(torch.cat([x * 2, torch.exp(y), torch.sin(x) + y], 1))
+
+
+def test_in_a_package_of_aot_inductor(tmp_path):
+    args = tuple(torch.randn(512, 640, device="cuda") for _ in range(2))
+    exported = torch.export.export(Joined(), args)
+    gate.install()
+    with scope.entered(scope.Scope(Config(split="seams"))) as mine:
+        path = torch._inductor.aoti_compile_and_package(
+            exported, package_path=str(tmp_path / "joined.pt2")
+        )
+    assert any(len(nest.pieces) > 1 for nest in mine.nests)
+    loaded = torch._inductor.aoti_load_package(path)
+    torch.testing.assert_close(loaded(*args), Joined()(*args))
 
 
 @pytest.mark.parametrize("number", range(12))

@@ -13,10 +13,12 @@ from torch_piecewise.inductor import spaces
 from torch_piecewise.loops import seams
 from torch_piecewise.loops.bounds import Bounds
 from torch_piecewise.loops.fold import fold
+from torch_piecewise.loops.ir import LoopNest
 from torch_piecewise.loops.split import boxes, movable
 from torch_piecewise.loops.text import parse, show
-from torch_piecewise.plan.instructions import H200, instructions, misaligned, traffic
-from torch_piecewise.plan.launch import UNIT, Extent, aligned, choose_ranges, tile, ways
+from torch_piecewise.plan.instructions import by_vectors, slots, work
+from torch_piecewise.plan.launch import TALL, UNIT, Extent, aligned, choose_ranges, tile, ways
+from torch_piecewise.plan.memory import H200, reread, rows_beside, traffic
 from torch_piecewise.plan.passes import choose_passes
 
 
@@ -104,7 +106,7 @@ def test_ranges_cover_every_point_once():
 
 
 def test_a_nest_at_the_limit_of_memory_is_left():
-    text = padded(8192, 4096, 1003)
+    text = padded(8192, 4096, 1024)
     for name in ("exp", "tanh", "sin"):
         text = text.replace(f"{name}(", "neg(")
     assert not choose_ranges(seams.find(parse(text)), "auto", 16, int).pieces
@@ -142,13 +144,77 @@ body op0 for i0, i1:
   %3: bf16 = add(%1, %2)
   store(z, [4096*i0 + i1], %3)
 """
-    each = instructions(parse(row.format("4096*i0 + i1", "")), int)
-    once = instructions(parse(row.format("i0", "")), int)
+    each, once = parse(row.format("4096*i0 + i1", "")), parse(row.format("i0", ""))
     shifted = parse(row.format("4096*i0 + i1", " + 1"))
-    assert once < each < instructions(shifted, int)
-    assert (
-        misaligned(shifted) == pytest.approx(1 / 3) and misaligned(parse(row.format("i0", ""))) == 0
-    )
+    assert slots(once, int) < slots(each, int)
+    assert work(each, int, 8).accesses < work(shifted, int, 8).accesses
+    assert by_vectors(each) and by_vectors(once) and not by_vectors(shifted)
+
+
+def stencil(columns: int, places: str) -> LoopNest:
+    loads = [f"  %{k}: bf16 = load(x, [{place}])" for k, place in enumerate(places.split("; "))]
+    sums = [f"  %{k + 8}: bf16 = add(%{k + 7 if k else 0}, %{k})" for k in range(len(loads))]
+    body = "\n".join([*loads, *sums])
+    return parse(f"""
+nest n (i0: 4096, i1: {columns})
+buffers x: bf16, z: bf16
+body op0 for i0, i1:
+{body}
+  store(z, [{columns}*i0 + i1], %{len(sums) + 7})
+""")
+
+
+def test_few_elements_of_a_lane_touch_few_lines_where_they_are_read_one_by_one():
+    """A warp reads 32 lanes of 8 elements of 2 bytes: those with a lane's number are in 4 lines."""
+    near = stencil(4096, "4096*i0 + i1; 4096*i0 + i1 + 1")
+    points = 4096 * 4096
+    aligned, single, stored = 4 * 4 / 8, 4 * 4, 4 * 4 / 8
+    assert work(near, int, 8).accesses == points * (aligned + single + stored)
+    aligned, single, stored = 4 * 1 / 2, 4 * 1, 4 * 1 / 2
+    assert work(near, int, 2).accesses == points * (aligned + single + stored)
+
+
+def test_rows_beside_come_from_the_cache_again_for_every_tile():
+    here, there = "4096*i0 + i1", "4096*i0 + i1 + 4096"
+    one, two = stencil(4096, here), stencil(4096, f"{here}; {there}")
+    assert rows_beside(one) == 0 and rows_beside(two) == 1
+    assert rows_beside(stencil(4096, f"{here}; {here} + 1; {here} + 100")) == 0
+    size = 4096 * 4096 * 2
+    assert reread(two, int, 1) == size and reread(two, int, 4) == size / 4
+
+
+def test_far_parts_of_a_buffer_are_memory_of_their_own():
+    points = 4096 * 4096
+    near = stencil(4096, "4096*i0 + i1; 4096*i0 + i1 + 4096")
+    far = stencil(4096, f"4096*i0 + i1; 4096*i0 + i1 + {points}")
+    assert traffic(far, int) == traffic(near, int) + 2 * points
+    assert rows_beside(far) == 0
+
+
+def test_an_addition_takes_a_product_along():
+    text = """
+nest n (i0: 4096, i1: 4096)
+buffers x: f32, z: f32
+body op0 for i0, i1:
+  %0: f32 = load(x, [4096*i0 + i1])
+  %1: f32 = {}(%0, %0)
+  %2: f32 = add(%1, %0)
+  store(z, [4096*i0 + i1], %2)
+"""
+    product, other = (work(parse(text.format(op)), int, 4).issued for op in ("mul", "maximum"))
+    assert other - product == 4096 * 4096
+
+
+def test_tiles_are_tall_where_other_rows_are_read_one_by_one():
+    here = "4096*i0 + i1"
+    nests = {
+        False: stencil(4096, f"{here}; {here} + 4096"),  # by vectors
+        True: stencil(4096, f"{here} + 1; {here} + 4096"),
+    }
+    for tall, nest in nests.items():
+        found = ways([Extent(4096, 4096, nest)], None, int)
+        assert len(found) == (2 if tall else 1)
+        assert all((way.tiles[0].rows >= TALL) == tall for way in found)
 
 
 def test_buffers_that_live_inside_a_nest_move_no_memory():

@@ -30,6 +30,7 @@ class Suite(str, Enum):
 
 class Scale(str, Enum):
     tiny = "tiny"
+    small = "small"
     cpu = "cpu"
     gpu = "gpu"
 

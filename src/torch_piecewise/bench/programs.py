@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch_piecewise.bench.seams.base import Source, Tensors, Workload
 from torch_piecewise.bench.steps import KINDS, Draw, reduced, second
 
-MEGABYTES = {"tiny": (0.01, 0.02), "cpu": (1.0, 8.0), "gpu": (32.0, 128.0)}  # of an input, float32
+# of an input, float32
+MEGABYTES = {"tiny": (0.01, 0.02), "small": (0.2, 0.3), "cpu": (1.0, 8.0), "gpu": (32.0, 128.0)}
 LEAST_STEPS, MOST_STEPS = 3, 6
 
 

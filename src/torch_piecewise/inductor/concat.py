@@ -20,8 +20,8 @@ from torch._inductor.virtualized import V, ops
 
 from torch_piecewise.plan.concat import Concat, choose_concat
 from torch_piecewise.plan.cost import BYTE, WEIGHTS
-from torch_piecewise.plan.instructions import H200
 from torch_piecewise.plan.instructions import WEIGHTS as GPU_WEIGHTS
+from torch_piecewise.plan.memory import H200
 from torch_piecewise.plan.reuse import functions_take
 
 from . import scope

@@ -20,7 +20,7 @@ from torch.utils._ordered_set import OrderedSet
 from torch_piecewise.config import Config
 from torch_piecewise.loops.fold import fold
 from torch_piecewise.loops.ir import Box, LoopNest
-from torch_piecewise.plan.instructions import instructions
+from torch_piecewise.plan.instructions import work
 from torch_piecewise.plan.launch import Extent, choose_ranges, told, ways
 from torch_piecewise.plan.passes import Part, choose_passes
 from torch_piecewise.plan.plan import NestPlan, Reason
@@ -33,6 +33,7 @@ from .planning import Found, look
 from .ranges import shape
 from .versions import size_hint
 
+LANE = 8  # elements, of those that one lane works on in Inductor's blocks
 SIMPLER = 0.97  # what folding over all of a nest has to leave of its instructions, to be used
 
 
@@ -48,18 +49,19 @@ class Choice:
     folded: LoopNest | None = None
     nest: LoopNest | None = None
     parts: tuple[Part, ...] = ()
+    scores: Any = None  # Inductor's, of its memory accesses
 
 
 class RangesScheduling(TritonScheduling):
     """`TritonScheduling` for a compile of ours: overrides how fused nodes become a kernel."""
 
-    def _codegen_nodes(self, nodes: Sequence[SchedulerNode], *args: Any, **kwargs: Any) -> Any:
+    def _codegen_nodes(self, nodes: Sequence[SchedulerNode], coalesce_analysis: Any = None) -> Any:
         mine = scope.current()
         scheduler: Any = self.scheduler
         kept = [n for n in nodes if n.get_name() not in scheduler.removed_ops]
         if mine is None or not kept:
-            return super()._codegen_nodes(nodes, *args, **kwargs)
-        choice = self._choose(kept, mine.config)
+            return super()._codegen_nodes(nodes, coalesce_analysis)
+        choice = self._choose(kept, mine.config, coalesce_analysis)
         mine.nests.append(choice.plan)
         if choice.pieces and mine.apply:
             self._write(kept, choice, mine.config)
@@ -67,11 +69,11 @@ class RangesScheduling(TritonScheduling):
             self._write_passes(kept, choice)
         else:
             with _folded(kept, choice.folded if mine.apply else None, self.group_fn):
-                super()._codegen_nodes(kept, *args, **kwargs)
+                super()._codegen_nodes(kept, coalesce_analysis)
         facts.write()
         return None
 
-    def _choose(self, nodes: Sequence[SchedulerNode], config: Config) -> Choice:
+    def _choose(self, nodes: Sequence[SchedulerNode], config: Config, coalescing: Any) -> Choice:
         """Find the seams of the nest that the nodes make and decide about its ranges or parts."""
         found = look(nodes)
         if isinstance(found, NestPlan):
@@ -82,16 +84,17 @@ class RangesScheduling(TritonScheduling):
         if not any(axis.reduce for axis in found.nest.axes):
             return _in_ranges(found, config, inside)
         chosen = choose_passes(found.search, config.split, size_hint, inside)
-        if chosen.parts and not passes.has_loop(self, nodes, found.nest):
+        scores = passes.scores(self, nodes, coalescing) if chosen.parts else None
+        if chosen.parts and not passes.has_loop(self, nodes, found.nest, scores):
             why = "its programs share rows, or have whole rows at once: there is no loop to cut"
             return Choice(found.plan([], Reason("one-step", "", why)))
         plan = found.plan(chosen.boxes, chosen.reason)
-        return Choice(plan, nest=found.nest, parts=chosen.parts)
+        return Choice(plan, nest=found.nest, parts=chosen.parts, scores=scores)
 
     def _write_passes(self, nodes: list[SchedulerNode], choice: Choice) -> None:
         """The kernel of a reduction by parts, and its call."""
         assert choice.nest is not None
-        kernel = passes.generate(self, nodes, choice.nest, choice.parts)
+        kernel = passes.generate(self, nodes, choice.nest, choice.parts, choice.scores)
         with V.set_kernel_handler(kernel):
             source = kernel.codegen_kernel()
         name = self.define_kernel(source, nodes, kernel)
@@ -167,7 +170,8 @@ def _in_ranges(found: Found, config: Config, inside: frozenset[str]) -> Choice:
     """The ranges of a nest without a reduction."""
     search, nest = found.search, found.nest
     simpler = fold(nest)
-    less = instructions(simpler, size_hint) < SIMPLER * instructions(nest, size_hint)
+    before, after = (work(each, size_hint, LANE, flat=True).issued for each in (nest, simpler))
+    less = after < SIMPLER * before
     folded = simpler if less else None
     if not search.cuts and not search.held:
         notes = found.notes

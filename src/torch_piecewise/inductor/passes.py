@@ -44,10 +44,10 @@ class PassesKernel(TritonKernel):
     whole_steps = False  # whether its columns need no mask
     alike: Sequence[int] = ()  # for each reduction of this pass, the first that is the same
 
-    def __init__(self, tiling: Any, features: SIMDKernelFeatures):
+    def __init__(self, tiling: Any, features: SIMDKernelFeatures, scores: Any):
         self.results: list[Any] = []  # of the reductions of this pass, in the first part
         self.reached = 0  # how many of them this part has come to
-        super().__init__(tiling, features=features)
+        super().__init__(tiling, features=features, tiling_scores=scores)
 
     @property
     def in_loops(self) -> bool:
@@ -150,29 +150,52 @@ def _rename(code: IndentedBuffer, start: int, old: str, new: str) -> None:
             code._lines[number] = name.sub(rf"\g<1>{new}", line)
 
 
-def has_loop(scheduling: Any, nodes: Sequence[SchedulerNode], nest: LoopNest) -> bool:
+def scores(scheduling: Any, nodes: Sequence[SchedulerNode], coalescing: Any) -> Any:
+    """How much memory is read in order along rows and along columns, None where it isn't known.
+
+    By that Inductor chooses the shape of blocks, instead of timing several.
+    """
+    numel, rnumel = _sizes(nodes)
+    schedule = scheduling.generate_node_schedule(nodes, numel, rnumel)
+    tiling, found = scheduling.get_tiling_and_scores(schedule, numel, rnumel, coalescing)
+    return found if len(tiling) == 2 else None
+
+
+def has_loop(
+    scheduling: Any, nodes: Sequence[SchedulerNode], nest: LoopNest, scores: Any = None
+) -> bool:
     """Whether Inductor runs the passes of a nest in a loop, which can be taken apart."""
     with bodies_of(nodes, _bodies(nest), scheduling.group_fn):
-        kernel, _ = _kernel(scheduling, nodes)
+        kernel, _ = _kernel(scheduling, nodes, scores)
     return kernel.in_loops
 
 
 def generate(
-    scheduling: Any, nodes: Sequence[SchedulerNode], nest: LoopNest, parts: Sequence[Part]
+    scheduling: Any,
+    nodes: Sequence[SchedulerNode],
+    nest: LoopNest,
+    parts: Sequence[Part],
+    scores: Any = None,
 ) -> PassesKernel:
     """The kernel of a nest by parts; it has a loop."""
     with bodies_of(nodes, _bodies(nest), scheduling.group_fn):
-        kernel, schedule = _kernel(scheduling, nodes)
+        kernel, schedule = _kernel(scheduling, nodes, scores)
         assert kernel.in_loops
         _generate(scheduling, kernel, schedule, nodes, nest, parts)
     return kernel
 
 
-def _kernel(scheduling: Any, nodes: Sequence[SchedulerNode]) -> tuple[PassesKernel, Sequence[Any]]:
-    numel, rnumel = max(nodes, key=lambda n: int(n.is_reduction())).group[1]
+def _sizes(nodes: Sequence[SchedulerNode]) -> Any:
+    return max(nodes, key=lambda n: int(n.is_reduction())).group[1]
+
+
+def _kernel(
+    scheduling: Any, nodes: Sequence[SchedulerNode], scores: Any
+) -> tuple[PassesKernel, Sequence[Any]]:
+    numel, rnumel = _sizes(nodes)
     schedule = scheduling.generate_node_schedule(nodes, numel, rnumel)
     features = SIMDKernelFeatures(schedule, numel, rnumel, None)
-    return PassesKernel(scheduling.create_tiling([numel], [rnumel]), features), schedule
+    return PassesKernel(scheduling.create_tiling([numel], [rnumel]), features, scores), schedule
 
 
 def _generate(

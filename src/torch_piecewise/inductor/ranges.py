@@ -100,15 +100,22 @@ class RangeKernel(TritonKernel):
         return code.getvalue()
 
     def mutated(self) -> set[str]:
-        """The arguments whose memory existed before and is written."""
+        """The arguments that are written, and whose memory held something before.
+
+        The autotuner copies them for each run. What is made here and then written anew in place
+        need not be.
+        """
         found = set()
+        nodes = self.features.scheduler_nodes()
+        made = {name for node in nodes for name in node.get_buffer_names()}
         for name in self.mutations:
             if name in self.args.input_buffers:
                 found.add(self.args.input_buffers[name])
             gone = name in V.graph.removed_buffers or name in self.removed_buffers
             if name in self.args.inplace_buffers and not gone:
                 shared: Any = self.args.inplace_buffers[name]
-                found.add(shared.inner_name)
+                if shared.other_names[0] not in made:
+                    found.add(shared.inner_name)
             if name in self.args.output_buffers:  # an atomic addition, for one
                 found.add(str(self.args.output_buffers[name]))
         return found

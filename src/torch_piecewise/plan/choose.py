@@ -155,7 +155,12 @@ HINT = 'split="seams" cuts it all the same'
 
 
 def judge(
-    split: str, where: str, whole: float, cut: float, count: int, bound: bool = False
+    split: str,
+    where: str,
+    whole: float,
+    cut: float,
+    count: int,
+    bound: bool = False,
 ) -> Choice:
     """Weigh what `count` pieces take against what the whole takes, both in nanoseconds.
 

@@ -1,141 +1,168 @@
-"""What one run of a nest takes on a GPU: instructions issued, and bytes moved.
+"""What one run of a nest takes of a GPU's multiprocessors: instructions, accesses, functions.
 
-A GPU hides instructions behind memory up to a point, so both are estimated, and the larger one is
-the time. Instructions are counted in slots of one lane: a multiprocessor issues four of them a
-cycle to its lanes, but only one load or store, which therefore counts four. The weights are set by
-hand, after the machine code of a few kernels and the times of the workloads on one H200.
+A multiprocessor issues four instructions a cycle, each for the 32 lanes of a warp; one unit of it
+serves loads and stores, a cycle for each line of 128 bytes that the lanes of one touch; another
+the functions that the hardware computes. All are counted in slots of one lane, of which a cycle
+has four by 32. The weights are counts of machine instructions: `scripts/count_sass.py` compares
+them with what Triton makes of the workloads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import sympy
+from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing
 
 from torch_piecewise.loops.ir import Arg, Block, LoopNest, Op, Ref, operands, walk
 from torch_piecewise.loops.same import Numbers
 
 from .cost import FREE, MEMORY, STEPS, Size
 
-ACCESS = 4.0  # a load or store: one a cycle, of four slots
+CYCLE = 4.0  # slots of a lane
+LINE = 128  # bytes that the lanes of a warp get in one cycle
+LANES = 32
 VECTOR_BYTES = 16  # the widest load or store of one lane
-# Elements taken one by one lie apart for the lanes of one access, which is as many accesses as it
-# touches lines: how many, for wide and for narrow elements, in Inductor's long rows and in tiles.
-APART_FLAT = (1.5, 2.5)
-APART = (1.0, 1.5)
 VECTOR_ELEMENTS = 8  # of two bytes each
+FAR = 8  # lines of an access whose places are not known
+FLAT = (8, 2)  # elements that a lane works on, in Inductor's blocks
+ELEMENTS = (16, 8, 4, 2)  # likewise, in tiles
+START, START_IN_TILES = 24.0, 40.0  # instructions of a lane before its first element
+MANY = 60.0  # instructions for an element, from which many elements a lane only cost registers
+APART = 2.0  # an access of one element: its place is computed for itself
+BUSY = 0.93  # of the time, that units are busy at best
+SHARPNESS = 4  # see `beside`
+WAIT = 130.0  # slots that a lane waits for memory, while the other warps have their turns
 COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
-SECTOR = 64  # bytes; less is seldom moved
 INDEX_STEP = 5.0  # a division or remainder by a constant: multiply high, shift, subtract
 INDEX_SHIFT = 1.5  # by a power of two
-UNIFORM = 1 / 8  # what does not differ along the tile's rows: once for the elements of a lane
 
+# Instructions, and of those the ones that the unit for functions takes, two cycles each.
 WEIGHTS = {
-    **dict.fromkeys(("exp", "exp2"), 8.0),
-    **dict.fromkeys(("truediv", "div_rn", "reciprocal"), 10.0),
-    **dict.fromkeys(("sqrt", "rsqrt"), 8.0),
-    **dict.fromkeys(("sigmoid", "expm1", "log", "log2", "log10"), 18.0),
-    **dict.fromkeys(("floordiv", "truncdiv", "mod", "remainder", "fmod"), 20.0),
-    **dict.fromkeys(("tanh", "log1p", "erf", "erfc", "asinh", "atan", "acos", "asin"), 25.0),
-    **dict.fromkeys(("sin", "cos", "tan", "pow", "lgamma", "atan2", "sinh", "cosh"), 45.0),
+    **dict.fromkeys(("exp2", "rsqrt"), 2.0),
+    **dict.fromkeys(("truediv", "div_rn", "reciprocal", "sqrt"), 8.0),
+    "exp": 9.0,
+    "sigmoid": 12.0,
+    **dict.fromkeys(("tanh", "floordiv", "truncdiv", "mod"), 20.0),
+    **dict.fromkeys(("expm1", "log", "log2", "log10"), 25.0),
+    **dict.fromkeys(("log1p", "erf", "remainder", "sinh", "cosh", "asin", "acos"), 28.0),
+    **dict.fromkeys(("sin", "cos", "tan"), 40.0),  # without the reduction of large angles
+    **dict.fromkeys(("erfc", "atan", "atan2", "fmod", "asinh"), 48.0),
+    "pow": 80.0,
+    "lgamma": 120.0,
     "masked": 1.0,
 }
+FUNCTIONS = {
+    **dict.fromkeys(("exp", "exp2", "expm1", "rsqrt", "sqrt", "reciprocal", "truediv"), 1),
+    **dict.fromkeys(("div_rn", "erf", "asin", "acos"), 1),
+    **dict.fromkeys(("sigmoid", "tanh", "pow", "sinh", "cosh"), 2),
+    **dict.fromkeys(("erfc", "atan", "atan2"), 3),
+}
+FUNCTION = 2 * CYCLE
 
 REDUCTIONS = {"online_softmax_reduce": 30.0, "welford_reduce": 15.0, "welford_combine": 20.0}
 ACCUMULATE = 2.0  # other reductions: the operation, and a choice by the mask of the last columns
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """Rates of one card: slots and bytes in a nanosecond."""
+class Work:
+    """Slots by the unit that they are of."""
 
-    multiprocessors: int
-    slots: float
-    bytes: float
+    issued: float
+    accesses: float
+    functions: float
+    waited: float
 
-    @staticmethod
-    def of(multiprocessors: int, clock: float, bandwidth: float) -> Gpu:
-        """From the number of multiprocessors, their clock in Hz and bytes copied in a second."""
-        return Gpu(multiprocessors, multiprocessors * 4 * 32 * clock / 1e9, bandwidth / 1e9)
-
-
-H200 = Gpu.of(132, 1.98e9, 4.2e12)
+    @property
+    def slots(self) -> float:
+        """The time that all take side by side."""
+        return beside(self.issued, self.accesses, self.functions, self.waited) / BUSY
 
 
-def instructions(nest: LoopNest, size: Size, flat: bool = False) -> float:
-    """Slots of one run. `flat`: by an index over all points, as Inductor has it, else by tiles.
+def beside(*times: float) -> float:
+    """The time of units that work side by side: that of the busiest, and more if others are busy.
 
-    In tiles what is the same along a row is computed once for the elements of a lane.
+    After hardware counters of 20 kernels on an H200: where one unit alone limits, it is busy for
+    nine tenths of the time, and where two or three do, each for seven or eight.
+    """
+    return float(sum(time**SHARPNESS for time in times) ** (1 / SHARPNESS))
+
+
+def work(nest: LoopNest, size: Size, lane: int, flat: bool = False) -> Work:
+    """What one run takes, `lane` elements of a row for each lane.
+
+    `flat`: by an index over all points, as Inductor has it, else by tiles: there what is the same
+    along a row is computed once for the elements of a lane.
     """
     points = math.prod(size(a.size) for a in nest.axes)
-    return points * sum(_Count(nest, flat).all())
+    count = _Count(nest, flat, lane)
+    each = (count.issued, count.accesses, count.functions, WAIT / lane)
+    return Work(*(points * slots for slots in each))
 
 
-def traffic(
-    nest: LoopNest, size: Size, inside: Collection[str] = (), sector: int = SECTOR
-) -> float:
-    """Bytes moved: each buffer once, as far as the nest goes; those that live `inside` it are free.
+def slots(nest: LoopNest, size: Size, flat: bool = False) -> float:
+    """Slots of one run with as many elements a lane as suit it."""
+    return min(work(nest, size, lane, flat).slots for lane in (FLAT if flat else ELEMENTS))
 
-    What a nest stores it need not load. Of a row at least a `sector` is moved.
+
+def good_lanes(nest: LoopNest, size: Size) -> tuple[int, ...]:
+    """How many elements of a row a lane should work on: numbers of which one is the best.
+
+    Where all is read by vectors two of them have most under way, if they leave enough registers.
+    Where some is not, few elements touch few lines, and more have more under way.
     """
-    sizes = {a.symbol: size(a.size) for a in nest.axes}
-    width = {name: dtype.itemsize for name, dtype in nest.buffers}
-    touched: dict[str, float] = {}
-    stored: set[str] = set()
-    for op in _memory(nest):
-        name, index = op.args[0], op.args[1]
-        assert isinstance(name, str) and isinstance(index, sympy.Expr)
-        if name in inside:
-            continue
-        over = math.prod(n for a, n in sizes.items() if a in index.free_symbols)
-        along = nest.axes[-1]
-        least = sector if along.symbol in index.free_symbols else 0
-        rows = over / max(sizes[along.symbol], 1) if least else 1
-        moved = max(over * width[name], rows * least)
-        if op.name != "load":
-            stored.add(name)
-        elif name in stored:
-            continue
-        touched[name] = max(touched.get(name, 0.0), moved)
-    return sum(touched.values())
+    if not by_vectors(nest):
+        return ELEMENTS[1:3]
+    points = math.prod(size(a.size) for a in nest.axes)
+    most = ELEMENTS[0]
+    heavy = work(nest, size, most).issued >= MANY * points
+    return (ELEMENTS[1] if heavy else most,)
 
 
-def _memory(nest: LoopNest) -> Iterator[Op]:
-    return (op for body in nest.bodies for op in walk(body.block) if op.name in MEMORY)
+def by_vectors(nest: LoopNest) -> bool:
+    """Whether every access along the innermost axis takes neighbours together."""
+    count = _Count(nest, False, VECTOR_ELEMENTS)
+    return all(count.vector(op, masked) > 1 for op, masked in count.read)
 
 
 class _Count:
     """Slots for one point of a nest. Equal operations are computed once, as Inductor does."""
 
-    def __init__(self, nest: LoopNest, flat: bool):
-        self.nest, self.flat = nest, flat
+    def __init__(self, nest: LoopNest, flat: bool, lane: int):
+        self.nest, self.flat, self.lane = nest, flat, lane
         self.x = nest.axes[-1].symbol if nest.axes else None
+        # how often for an element: what is the same along a row, and what is inside vectors
+        self.once, self.steps = 1 / lane, 1 / min(lane, VECTOR_ELEMENTS)
+        if flat and not _is_power_of_two(nest.axes[-1].size):  # the compiler can't know
+            self.once = self.steps = 1.0
         self.width = {name: dtype.itemsize for name, dtype in nest.buffers}
         self.numbers = Numbers()
+        self.uses = _uses(nest)
+        self.products: set[int] = set()  # that are used once: an addition takes them along
         self.along: set[int] = set()  # values that differ along the innermost axis
         self.broken: set[int] = set()  # those that may differ inside a vector
         self.known: dict[int, sympy.Expr] = {}  # indices and whole numbers, by operation
-        self.stepped: set[sympy.Expr] = set()  # wraps and floors that are computed
+        # what indices are computed from, and how often for an element
+        self.wanted: dict[sympy.Expr, float] = {}
+        self.read: list[tuple[Op, bool]] = []  # accesses along the row, and whether under a mask
+        self.functions = 0.0
+        self.issued = sum(self.all()) + self.places() + (START if flat else START_IN_TILES) / lane
+        self.accesses = sum(self.served())
 
     def all(self) -> Iterator[float]:
-        if self.flat:
-            yield self.decoding()
         for body in self.nest.bodies:
             yield from self.block(body.block, False)
 
-    def decoding(self) -> float:
-        """Taking the index over all points apart, where axes are used on their own."""
-        used: set[sympy.Symbol] = {
-            symbol
-            for body in self.nest.bodies
-            for op in walk(body.block)
-            for index in _indices(op)
-            if not self.contiguous(index)
-            for symbol in index.free_symbols
-        }
-        return sum(_step(a.size) for a in self.nest.axes if a.symbol in used)
+    def places(self) -> float:
+        """Wraps and floors, and without tiles, taking the index over all points apart."""
+        sizes = {a.symbol: a.size for a in self.nest.axes}
+        return sum(
+            often * _step(sizes[part] if part in sizes else part.args[-1])
+            for part, often in self.wanted.items()
+        )
 
     def contiguous(self, index: sympy.Expr) -> bool:
         """Whether an index counts all points in order, up to a number added."""
@@ -153,8 +180,11 @@ class _Count:
                     mask = op.args[0]
                     broken = isinstance(mask, Ref) and mask.id in self.broken
                     yield from self.block(arg, masked or broken)
-                    if any(o.id in self.along for o in walk(arg)) or self.differs(mask):
+                    inside = {o.id for o in walk(arg)}
+                    if inside & self.along or self.differs(mask):
                         self.along.add(op.id)
+                    if broken or inside & self.broken:
+                        self.broken.add(op.id)
 
     def op(self, op: Op, masked: bool) -> float:
         repeated = self.numbers.first(op, masked) != op.id
@@ -166,7 +196,10 @@ class _Count:
             self.known[op.id] = sympy.sympify(op.args[0])
         if repeated or op.name in FREE:
             return 0.0
-        return self.weight(op, masked) + sum(map(self.steps, _indices(op)))
+        vector = self.vector(op, masked) if op.name in MEMORY else 1
+        for index in _indices(op):
+            self.want(index, vector)
+        return self.weight(op, masked)
 
     def steady(self, op: Op) -> bool:
         """Whether a value that differs along the row is the same inside every vector."""
@@ -178,7 +211,7 @@ class _Count:
                 return False
             shift = 1 if op.name in ("le", "gt") else 0  # a <= b is a < b + 1
             return _in_steps(sympy.expand(left - right - shift)) and op.name not in ("eq", "ne")
-        refs = [a.id for a in operands(op) if isinstance(a, Ref)]
+        refs = _refs(op)
         return bool(refs) and op.name not in MEMORY and not self.broken.intersection(refs)
 
     def weight(self, op: Op, masked: bool) -> float:
@@ -187,31 +220,54 @@ class _Count:
         weight = WEIGHTS.get(op.name, 1.0)
         if op.name == "reduction":
             return REDUCTIONS.get(str(op.args[2]), ACCUMULATE)
-        if op.id not in self.along and not self.flat:
-            weight *= UNIFORM
-        return weight
+        if op.name == "mul" and self.uses[op.id] == 1:
+            self.products.add(op.id)
+        elif op.name in ("add", "sub") and self.products.intersection(_refs(op)):
+            return 0.0
+        often = self.once if op.id not in self.along else 1.0
+        if op.id in self.along and op.id not in self.broken:
+            often = self.steps
+        self.functions += often * FUNCTION * FUNCTIONS.get(op.name, 0)
+        return weight * often
 
-    def steps(self, index: sympy.Expr) -> float:
-        """Wraps and floors of an index, each computed once."""
-        total = 0.0
-        for step in index.atoms(*STEPS) - self.stepped:
-            self.stepped.add(step)
-            once = not self.flat and self.x not in step.free_symbols
-            total += _step(step.args[-1]) * (UNIFORM if once else 1.0)
-        return total
+    def want(self, index: sympy.Expr, vector: int) -> None:
+        """Note what an index is computed from: for a vector once."""
+        parts = set(index.atoms(*STEPS))
+        if self.flat and not self.contiguous(index):
+            parts |= index.free_symbols & {a.symbol for a in self.nest.axes}
+        for part in parts:
+            often = 1 / vector if self.x in part.free_symbols else min(self.once, 1 / vector)
+            self.wanted[part] = max(often, self.wanted.get(part, 0.0))
 
     def access(self, op: Op, masked: bool) -> float:
-        """A load or store of neighbours is shared by those that lie in one vector."""
+        """The instructions of a load or store, one for the neighbours that lie in one vector."""
         name, index = op.args[0], op.args[1]
         assert isinstance(name, str) and isinstance(index, sympy.Expr) and self.x is not None
         convert = 1.0 if self.width[name] < 4 else 0.0
         if self.x not in index.free_symbols:
-            return ACCESS * (1.0 if self.flat else UNIFORM) + convert
-        most = max(1, VECTOR_BYTES // self.width[name])
-        lanes = 1 if masked else _together(index, self.x, most)
-        if lanes == 1:
-            return ACCESS * (APART_FLAT if self.flat else APART)[self.width[name] < 4] + 1 + convert
-        return ACCESS / lanes + convert
+            return (1 + convert) * self.once
+        self.read.append((op, masked))
+        vector = self.vector(op, masked)
+        return (1.0 if vector > 1 else APART) / vector + convert
+
+    def vector(self, op: Op, masked: bool) -> int:
+        """How many neighbours one access takes."""
+        name, index = op.args[0], op.args[1]
+        assert isinstance(name, str) and isinstance(index, sympy.Expr) and self.x is not None
+        most = min(self.lane, max(1, VECTOR_BYTES // self.width[name]))
+        if self.x not in index.free_symbols:
+            return self.lane
+        return 1 if masked else _together(index, self.x, most)
+
+    def served(self) -> Iterator[float]:
+        """Cycles of the accesses: a lane has its elements side by side, for all of them alike."""
+        own = [(op, self.vector(op, masked)) for op, masked in self.read]
+        beside = max((vector for _, vector in own), default=1)
+        for op, vector in own:
+            name, index = op.args[0], op.args[1]
+            assert isinstance(name, str) and isinstance(index, sympy.Expr)
+            apart = _apart(index, self.x) * beside * self.width[name]
+            yield CYCLE * min(LANES, max(1.0, LANES * apart / LINE)) / vector
 
     def differs(self, arg: Arg) -> bool:
         """Whether a value changes along the innermost axis."""
@@ -220,17 +276,14 @@ class _Count:
         return isinstance(arg, sympy.Expr) and self.x in arg.free_symbols
 
 
-def misaligned(nest: LoopNest) -> float:
-    """Which share of the accesses along the innermost axis can't be made by vectors."""
-    width = {name: dtype.itemsize for name, dtype in nest.buffers}
-    along = nest.axes[-1].symbol
-    accesses = {(op.args[0], op.args[1]) for op in _memory(nest)}
-    found = [
-        _together(index, along, max(1, VECTOR_BYTES // width[name])) > 1
-        for name, index in accesses
-        if isinstance(name, str) and isinstance(index, sympy.Expr) and along in index.free_symbols
-    ]
-    return found.count(False) / max(len(found), 1)
+def _refs(op: Op) -> list[int]:
+    return [arg.id for arg in operands(op) if isinstance(arg, Ref)]
+
+
+def _uses(nest: LoopNest) -> Counter[int]:
+    """How often each operation's value is used."""
+    uses = (ref for body in nest.bodies for op in walk(body.block) for ref in _refs(op))
+    return Counter(uses)
 
 
 def _together(index: sympy.Expr, along: sympy.Symbol, most: int) -> int:
@@ -242,6 +295,18 @@ def _together(index: sympy.Expr, along: sympy.Symbol, most: int) -> int:
     if not all(isinstance(number, sympy.Integer) for number in parts):
         return 1
     return math.gcd(most, *map(int, parts))
+
+
+def _apart(index: sympy.Expr, along: sympy.Symbol | None) -> int:
+    """How many elements of memory are from one point of a row to the next."""
+    if index.has(ModularIndexing, FloorDiv, Mod):
+        return 1  # a wrap or floor is seldom met
+    step = sympy.expand(index).coeff(along, 1) if along is not None else 1
+    return abs(int(step)) if isinstance(step, sympy.Integer) else FAR
+
+
+def _is_power_of_two(size: sympy.Expr) -> bool:
+    return isinstance(size, sympy.Integer) and not int(size) & (int(size) - 1)
 
 
 def _whole(value: object) -> bool:
@@ -258,7 +323,7 @@ def _step(divisor: sympy.Expr) -> float:
     """Taking an index apart by a divisor."""
     if not isinstance(divisor, sympy.Integer):
         return 4 * INDEX_STEP
-    return INDEX_STEP if int(divisor) & (int(divisor) - 1) else INDEX_SHIFT
+    return INDEX_SHIFT if _is_power_of_two(divisor) else INDEX_STEP
 
 
 def _indices(op: Op) -> Iterator[sympy.Expr]:

@@ -15,27 +15,31 @@ from functools import cached_property, lru_cache
 
 import sympy
 
-from torch_piecewise.loops.ir import Box, LoopNest
+from torch_piecewise.loops.ir import Box, LoopNest, walk
 from torch_piecewise.loops.seams import SeamSearch
 from torch_piecewise.loops.split import Cuts, boxes, movable
 
 from .choose import (
+    HINT,
     MOST_PRICED,
     Cutting,
     Pricing,
-    at_best,
     choose_boxes,
     count_boxes,
     joined,
-    judge,
     under_cap,
     worthwhile,
 )
-from .cost import Size
-from .instructions import H200, SECTOR, Gpu, instructions, misaligned, traffic
+from .cost import FREE, Size, shown
+from .instructions import LANES, beside, by_vectors, good_lanes, slots
+from .memory import H200, SECTOR, Gpu, reread, rows_beside, traffic
 from .plan import Reason
 
 MOST_RANGES = 12  # each is code of its own in the launch, and compiles for its own time
+LEAST = 10_000.0  # nanoseconds of a nest, below which no one sees the difference
+AT_MEMORY = 1.05  # times what memory takes, where the card can't be faster
+# What splitting has to promise, to be timed: more with every 100 operations to be compiled.
+LEAST_GAIN, LEAST_GAIN_OF_CODE = 0.97, 0.015
 UNIT = 64  # elements that a range should start at a multiple of: whole lines of memory
 LONG = 16 * UNIT  # in a shorter row the ranges beside a cut are too much of it
 
@@ -50,7 +54,7 @@ class LaunchPricing(Pricing):
 
     @cached_property
     def whole(self) -> float:
-        return instructions(self.nest, self.size, flat=True) / self.gpu.slots
+        return slots(self.nest, self.size, flat=True) / self.gpu.slots
 
     @cached_property
     def start(self) -> float:
@@ -64,7 +68,7 @@ class LaunchPricing(Pricing):
             piece = self.restricted(box)
             moved = (traffic(piece, self.size, self.own, sector) for sector in (SECTOR, 0))
             wasted = next(moved) - next(moved)
-            return instructions(piece, self.size) / self.gpu.slots + wasted / self.gpu.bytes
+            return slots(piece, self.size) / self.gpu.slots + wasted / self.gpu.bytes
 
         return lru_cache(maxsize=None)(price)
 
@@ -75,12 +79,16 @@ class LaunchPricing(Pricing):
     def placed(self, found: Sequence[Box]) -> tuple[Box, ...]:
         return tuple(found)
 
-    def memory(self, cuts: Cuts) -> float:
-        """Nanoseconds for the memory that the nest moves: under masks no more than inside cuts."""
+    def memory(self, cuts: Cuts, rows: int) -> float:
+        """Nanoseconds for the memory that the nest moves, in tiles of so many rows.
+
+        Under masks that is no more than inside cuts.
+        """
         few = count_boxes(cuts) <= MOST_PRICED
         found = [self.restricted(box) for box in boxes(self.nest, cuts if few else {})]
         moved = sum(traffic(nest, self.size, self.own, 0) for nest in found)
-        return moved / self.gpu.bytes
+        again = sum(reread(nest, self.size, rows, self.own) for nest in found) if few else 0.0
+        return max(moved / self.gpu.bytes, (moved + again) / self.gpu.cached)
 
 
 def choose_ranges(
@@ -104,21 +112,36 @@ def choose_ranges(
         if not all(pricing.price(box) < math.inf for box in found):
             return Cutting((), Reason("negative-wrap", nest.name, "of all cuts too few are left"))
         return Cutting(tuple((box, pricing.restricted(box)) for box in found), reason, notes)
-    memory = pricing.memory(cuts)
-    whole = max(pricing.whole, memory)
-    best = max(at_best(cuts, pricing, whole), memory)
-    hoped = judge(split, nest.name, whole, best, count_boxes(cuts), bound=True)
-    if not hoped.split:
-        return Cutting((), hoped.reason)
+    memory = pricing.memory(cuts, TALL)
+    whole = beside(pricing.whole, pricing.memory(cuts, 1))
+    if whole < LEAST or whole < AT_MEMORY * memory:
+        return Cutting((), _left(nest.name, whole, memory))
     kept, notes = under_cap(worthwhile(cuts, pricing), most, pricing)
     if max_pieces > MOST_RANGES:
         notes = tuple(replace(n, hint=f"a launch has {MOST_RANGES} ranges at most") for n in notes)
     found = joined(boxes(nest, kept), pricing.price)
-    takes = max(sum(map(pricing.price, found)), memory)
-    choice = judge(split, nest.name, whole, takes, len(found))
-    if not choice.split:
-        return Cutting((), choice.reason, notes)
-    return Cutting(tuple((box, pricing.restricted(box)) for box in found), choice.reason, notes)
+    takes = beside(sum(map(pricing.price, found)), memory)
+    pieces = tuple((box, pricing.restricted(box)) for box in found)
+    least = LEAST_GAIN + LEAST_GAIN_OF_CODE * sum(_operations(piece) for _, piece in pieces) / 100
+    text = f"estimated {shown(whole)} whole, {shown(takes)} in {len(found)} pieces"
+    if whole / takes < least:
+        text += f": gain {whole / takes:.2f}, under {least:.2f} for so much code"
+        return Cutting((), Reason("no-gain", nest.name, text, HINT), notes)
+    reason = Reason("gain", nest.name, f"{text}: gain {whole / takes:.2f}")
+    return Cutting(pieces, reason, notes)
+
+
+def _left(where: str, whole: float, memory: float) -> Reason:
+    """Why a nest is not worth timing in ranges."""
+    if whole < LEAST:
+        text = f"estimated {shown(whole)}, under {shown(LEAST)}"
+        return Reason("small", where, text, HINT)
+    text = f"estimated {shown(whole)}, and its memory alone takes {shown(memory)}"
+    return Reason("no-gain", where, text, HINT)
+
+
+def _operations(nest: LoopNest) -> int:
+    return sum(1 for body in nest.bodies for op in walk(body.block) if op.name not in FREE)
 
 
 def aligned(cuts: Cuts, nest: LoopNest) -> dict[sympy.Symbol, tuple[sympy.Expr, ...]]:
@@ -140,14 +163,15 @@ def aligned(cuts: Cuts, nest: LoopNest) -> dict[sympy.Symbol, tuple[sympy.Expr, 
     return result
 
 
-def tile(height: int, width: int, elements: int, waste: float) -> tuple[int, int]:
+def tile(height: int, width: int, elements: int, waste: float, rows: int = 1) -> tuple[int, int]:
     """Columns and rows of a range's tiles: powers of two with about `elements` elements.
 
-    The widest whose last tile of a row wastes at most `waste` more than the best.
+    The widest whose last tile of a row wastes at most `waste` more than the best, and which leaves
+    room for so many `rows`.
     """
     if height == 1:
         return min(elements, power_of_two(width)), 1
-    widest = min(elements, power_of_two(width), 1024)
+    widest = min(max(elements // rows, UNIT), elements, power_of_two(width), 1024)
     widths = [widest >> k for k in range(8) if widest >> k >= min(64, widest)]
     wasted = {w: math.ceil(width / w) * w / width for w in widths}
     columns = max(w for w in widths if wasted[w] <= min(wasted.values()) * (1 + waste))
@@ -185,22 +209,23 @@ class Way:
 
 @dataclass(frozen=True)
 class Shape:
-    """How many elements one block works on, by how many warps, and what a row may waste."""
+    """How many elements one block works on, by how many warps."""
 
     elements: int
     warps: int
-    waste: float
+
+    @property
+    def lane(self) -> int:
+        """Elements for one lane."""
+        return self.elements // (self.warps * LANES)
 
 
-LIGHT = Shape(2048, 4, 0.04)
-HEAVY = Shape(1024, 4, 0.04)
-MANY = 60.0  # instructions for an element, from which more elements a lane only cost registers
-# Where most accesses can't be made by vectors, lanes that are neighbours should work on neighbours.
-SCALAR = Shape(1024, 8, 0.04)
-MISALIGNED = 0.4  # of the accesses
-# as Inductor's for a nest of one long row; the second is better for some that are scalar
-WHOLE = (Shape(1024, 4, 0.0), Shape(512, 8, 0.0))
-FEW = (Shape(256, 4, 0.1), Shape(128, 2, 0.1))  # where there is little work
+TALL = 8  # rows of a tile that reads from other rows too: it has them from the nearest cache
+WASTE = 0.04  # of a row, that its last tile may go beyond it
+# as Inductor's for a nest of one long row; the second is better where little is read by vectors
+WHOLE = (Shape(1024, 4), Shape(512, 8))
+WARPS = 4
+FEW = (Shape(256, 4), Shape(128, 2))  # where there is little work
 
 
 @dataclass(frozen=True)
@@ -216,40 +241,35 @@ class Extent:
         return self.rows * self.columns
 
 
-def shape_of(nest: LoopNest, size: Size) -> Shape:
-    """What suits the largest range of a launch."""
-    if misaligned(nest) >= MISALIGNED:
-        return SCALAR
-    points = math.prod(size(a.size) for a in nest.axes)
-    return HEAVY if instructions(nest, size) >= MANY * points else LIGHT
-
-
 def ways(
     parts: Sequence[Extent], whole: Extent | None, size: Size, gpu: Gpu = H200
 ) -> tuple[Way, ...]:
     """How to run a launch: by the `parts`, and as the `whole`, a range behind them.
 
+    Tiles are as suits the largest part.
+
     More ways would find a few percent, and cost their compile time each.
     """
     largest = max(parts, key=lambda part: part.points)
     assert largest.nest is not None
-    own = shape_of(largest.nest, size)
+    lanes = good_lanes(largest.nest, size)
+    shapes = [Shape(lane * LANES * WARPS, WARPS) for lane in lanes]
+    inductors = WHOLE if len(lanes) > 1 else WHOLE[:1]
     total = sum(part.points for part in parts)
-    if total < 2 * gpu.multiprocessors * own.elements:  # some would have no work
-        own = FEW[0] if total >= gpu.multiprocessors * FEW[0].elements else FEW[1]
-    found = [Way({k: _tiles(part, own) for k, part in enumerate(parts)}, own.warps)]
+    if total < 2 * gpu.multiprocessors * shapes[0].elements:  # some would have no work
+        few = FEW[0] if total >= gpu.multiprocessors * FEW[0].elements else FEW[1]
+        shapes, inductors = [few], (few,)
+    found = [
+        Way({k: _tiles(part, shape) for k, part in enumerate(parts)}, shape.warps)
+        for shape in shapes
+    ]
     if whole is not None:
-        for each in _whole_shapes(own):
-            found.append(Way({len(parts): _tiles(whole, each)}, each.warps))
+        found += [Way({len(parts): _tiles(whole, each)}, each.warps) for each in inductors]
     return tuple(found)
 
 
-def _whole_shapes(own: Shape) -> tuple[Shape, ...]:
-    """How the nest as a whole is run, beside parts of a shape."""
-    if own in FEW:
-        return (own,)
-    return WHOLE if own == SCALAR else WHOLE[:1]
-
-
-def _tiles(part: Extent, own: Shape) -> Tiles:
-    return Tiles(*tile(part.rows, part.columns, own.elements, own.waste))
+def _tiles(part: Extent, shape: Shape) -> Tiles:
+    nest = part.nest
+    spread = nest is not None and rows_beside(nest) > 0 and not by_vectors(nest)
+    rows = TALL if spread else 1
+    return Tiles(*tile(part.rows, part.columns, shape.elements, WASTE, rows))

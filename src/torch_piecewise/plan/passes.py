@@ -20,12 +20,14 @@ from torch_piecewise.loops.seams import SeamSearch, Slant
 
 from .choose import judge
 from .cost import Size
-from .instructions import H200, Gpu, instructions, traffic
+from .instructions import beside, work
+from .memory import H200, Gpu, traffic
 from .plan import Reason
 
 MOST_PARTS = 5
 NARROW = 512  # a part with fewer columns is done with a part of its neighbour
 BLOCK = 1024  # columns, about, that a program works on at a time
+LANE = 4  # of them for each lane, about
 SETTLED = 0.5  # of the columns, at each side of a condition over rows and columns
 OPEN = 0.05  # of the columns, between them
 
@@ -100,11 +102,11 @@ def choose_passes(
     if len(parts) > MOST_PARTS:
         text = f"{len(parts)} parts of each pass, at most {MOST_PARTS}"
         return Passes((), Reason("too-many-pieces", nest.name, text))
-    whole = instructions(nest, size) / gpu.slots
-    whole = max(whole, traffic(nest, size, inside) / gpu.bytes)
-    takes = sum(instructions(part.nest, size) * part.share for part in parts) / gpu.slots
+    whole = work(nest, size, LANE).slots / gpu.slots
+    whole = beside(whole, traffic(nest, size, inside) / gpu.bytes)
+    takes = sum(work(p.nest, size, LANE).slots * p.share for p in parts) / gpu.slots
     moved = sum(traffic(part.nest, size, inside) * part.share for part in parts) / gpu.bytes
-    choice = judge(split, nest.name, whole, max(takes, moved), len(parts))
+    choice = judge(split, nest.name, whole, beside(takes, moved), len(parts))
     if not choice.split:
         return Passes((), choice.reason)
     return Passes(parts, choice.reason, tuple(_box(nest, axis, part) for part in parts))

@@ -1,4 +1,8 @@
-"""What a workload is: a kernel, its seeded inputs at three scales, and a note."""
+"""What a workload is: a kernel, its seeded inputs at four scales, and a note.
+
+At scale small its largest input or result has about 64K elements: starting the work is what takes
+time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import torch
 from torch import Tensor
 
 GROUPS = ("cat", "pad", "roll", "mask", "slice", "control")
-SCALES = ("tiny", "cpu", "gpu")
+SCALES = ("tiny", "small", "cpu", "gpu")
 
 Tensors = tuple[Tensor, ...]
 
@@ -61,12 +65,13 @@ def workload(
     note: str,
     *,
     tiny: tuple[int, ...],
+    small: tuple[int, ...],
     cpu: tuple[int, ...],
     gpu: tuple[int, ...],
     train: bool = False,
 ) -> Workload:
     """One row of a table: `build(source, *sizes)` draws the arguments at the sizes of a scale."""
-    sizes = {"tiny": tiny, "cpu": cpu, "gpu": gpu}
+    sizes = {"tiny": tiny, "small": small, "cpu": cpu, "gpu": gpu}
     seed = zlib.crc32(name.encode())
 
     def inputs(device: torch.device | str, dtype: torch.dtype, scale: str) -> Tensors:
