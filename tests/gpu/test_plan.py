@@ -209,7 +209,7 @@ def test_tiles_are_tall_where_other_rows_are_read_one_by_one():
     here = "4096*i0 + i1"
     nests = {
         False: stencil(4096, f"{here}; {here} + 4096"),  # by vectors
-        True: stencil(4096, f"{here} + 1; {here} + 4096"),
+        True: stencil(4096, f"{here} + 1; {here} + 3; {here} + 4097; {here} + 4099"),
     }
     for tall, nest in nests.items():
         found = ways([Extent(4096, 4096, nest)], None, int)

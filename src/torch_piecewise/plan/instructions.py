@@ -111,15 +111,15 @@ def slots(nest: LoopNest, size: Size, flat: bool = False) -> float:
 def good_lanes(nest: LoopNest, size: Size) -> tuple[int, ...]:
     """How many elements of a row a lane should work on: numbers of which one is the best.
 
-    Where all is read by vectors two of them have most under way, if they leave enough registers.
-    Where some is not, few elements touch few lines, and more have more under way.
+    Most have most under way, if they leave enough registers. Where much is read one by one, few
+    touch fewer lines.
     """
-    if not by_vectors(nest):
-        return ELEMENTS[1:3]
     points = math.prod(size(a.size) for a in nest.axes)
-    most = ELEMENTS[0]
-    heavy = work(nest, size, most).issued >= MANY * points
-    return (ELEMENTS[1] if heavy else most,)
+    most, more, few, _ = ELEMENTS
+    all_, some = work(nest, size, most), work(nest, size, few)
+    if some.slots <= 1.02 * all_.slots:
+        return more, few
+    return (more if all_.issued >= MANY * points else most,)
 
 
 def by_vectors(nest: LoopNest) -> bool:
