@@ -1,0 +1,5 @@
+"""All rules: importing this module registers them."""
+
+from . import pointwise
+
+__all__ = ["pointwise"]
