@@ -23,9 +23,9 @@ FUNCTION_LINES, FUNCTION_GOAL = 60, 40
 CORE = {"errors", "config", "loops", "graph", "plan"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "config": {"errors"},
     "loops": {"errors"},
     "graph": {"errors", "loops"},
+    "config": {"errors", "graph"},
     "plan": {"errors", "config", "loops", "graph"},
     "targets": CORE,
     "store": CORE,

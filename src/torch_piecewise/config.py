@@ -13,17 +13,16 @@ from dataclasses import dataclass, field
 from typing import Literal, cast, get_args, get_origin
 
 from torch_piecewise.errors import NotYetAvailable, OptionError, with_article
+from torch_piecewise.graph.ranges import WANTED, Given, checked
 
 Split = Literal["auto", "seams", "off"]
 SPLITS: tuple[str, ...] = get_args(Split)
+STITCHES = ("global", "streaming")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 SPLIT_VARIABLE = "TORCH_PIECEWISE_SPLIT"
 
-OWN = ("split", "piece_functions", "max_pieces", "mode")
+OWN = ("split", "piece_functions", "max_pieces", "mode", "ranges", "dim", "stitch")
 PLANNED = (
-    "ranges",
-    "dim",
-    "stitch",
     "memory_budget",
     "reuse",
     "target",
@@ -44,6 +43,9 @@ class Config:
         information, for debuggers and profilers.
     max_pieces: most pieces of one nest, at least 1.
     mode: one of torch.compile's modes; None is the default one.
+    ranges: the user's own ranges of a dim of the first output: see `graph.ranges`.
+    dim: that dim, counted from the last where negative.
+    stitch: how the pieces of these ranges become one result.
     inductor: Inductor's own options as the user gave them, sorted by name.
     """
 
@@ -51,6 +53,9 @@ class Config:
     piece_functions: bool = False
     max_pieces: int = 16
     mode: str | None = None
+    ranges: Given | None = None
+    dim: int = 0
+    stitch: str = "global"
     inductor: tuple[tuple[str, object], ...] = field(default=())
 
     @staticmethod
@@ -83,6 +88,7 @@ class Config:
             else:
                 raise OptionError.unknown(name, [*OWN, *inductor_options])
         own["mode"] = _mode(mode, own.get("mode"), modes)
+        _check_together(own)
         return Config(**own, inductor=tuple(sorted(passed.items(), key=_name)))  # type: ignore[arg-type]
 
     def key(self) -> str:
@@ -93,6 +99,9 @@ class Config:
                 "piece_functions": self.piece_functions,
                 "max_pieces": self.max_pieces,
                 "mode": self.mode,
+                "ranges": self.ranges,
+                "dim": self.dim,
+                "stitch": self.stitch,
                 "inductor": [[name, _text(value)] for name, value in self.inductor],
             },
             separators=(",", ":"),
@@ -105,7 +114,8 @@ class Config:
     def __hash__(self) -> int:
         # Not over the values of `inductor`: lists, dicts and functions are valid there.
         names = tuple(name for name, _ in self.inductor)
-        return hash((self.split, self.piece_functions, self.max_pieces, self.mode, names))
+        own = (self.split, self.piece_functions, self.max_pieces, self.mode)
+        return hash((*own, self.ranges, self.dim, self.stitch, names))
 
 
 def _name(item: tuple[str, object]) -> str:
@@ -133,6 +143,12 @@ def _own(name: str, value: object, modes: Collection[str]) -> object:
         return _choice(name, value, SPLITS)
     if name == "mode":
         return None if value is None else _choice(name, value, modes)
+    if name == "stitch":
+        return _choice(name, value, STITCHES)
+    if name == "ranges":
+        return _ranges(value)
+    if name == "dim" and (isinstance(value, bool) or not isinstance(value, int)):
+        raise OptionError.bad_value(name, value, "an int, the number of a dim")
     if name == "piece_functions" and not isinstance(value, bool):
         raise OptionError.bad_value(name, value, "True or False")
     if name == "max_pieces" and (
@@ -140,6 +156,22 @@ def _own(name: str, value: object, modes: Collection[str]) -> object:
     ):
         raise OptionError.bad_value(name, value, "an int, at least 1")
     return value
+
+
+def _ranges(value: object) -> Given | None:
+    found = None if value is None else checked(value)
+    if value is not None and found is None:
+        raise OptionError.bad_value("ranges", value, WANTED)
+    return found
+
+
+def _check_together(own: Mapping[str, object]) -> None:
+    """`dim` and `stitch` say something about `ranges` only."""
+    if own.get("ranges") is None:
+        for name in ("dim", "stitch"):
+            if name in own:
+                text = "only together with 'ranges'"
+                raise OptionError.bad_value(name, own[name], text)
 
 
 def _choice(name: str, value: object, valid: Collection[str], where: str = "") -> str:

@@ -69,6 +69,27 @@ class NotYetAvailable(OptionError):
         return cls._named(option, text + f"leave it out. It has: {', '.join(available)}")
 
 
+class RangeError(OptionError):
+    """Ranges of the user's that do not fit, or that can't be cut. `option` is "ranges"."""
+
+    @classmethod
+    def of(cls, given: object, what: str) -> RangeError:
+        """`what` says which range, and what to do."""
+        shown = list(given) if isinstance(given, tuple) else given
+        error = cls(f"ranges={shown!r}: {what}")
+        error.option = "ranges"
+        return error
+
+    @classmethod
+    def in_the_way(
+        cls, given: object, dim: int, ranges: Iterable[object], where: str, why: str
+    ) -> RangeError:
+        """`where` names the operator that can't be cut, `why` is the reason."""
+        shown = ", ".join(map(str, ranges))
+        text = f"dim {dim} can't be cut into {shown}: {where} is in the way, {why}. Take another "
+        return cls.of(given, text + "dim, or leave 'ranges' out")
+
+
 class ArgumentError(PiecewiseError, TypeError):
     """Something of a wrong type was handed to a function of this package."""
 

@@ -33,7 +33,8 @@ def ranges(size: int) -> list[Range]:
     return [Range(a, b) for a, b in zip(bounds, bounds[1:])]
 
 
-def real(given: Input, values: dict[Node, Any]) -> Any:
+def real(given: Any, values: dict[Node, Any]) -> Any:
+    assert isinstance(given, Input)
     found = values[given.node]
     if given.dim is None or given.range is None:
         return found

@@ -105,8 +105,7 @@ class SameCall:
 
     def needs(self, range: Range) -> tuple[Need, ...]:
         return tuple(
-            Need(node) if dim is None else Need(node, dim, range)
-            for node, dim in self.dims.items()
+            Need(node) if dim is None else Need(node, dim, range) for node, dim in self.dims.items()
         )
 
     def emit(self, to: Builder, range: Range) -> Node:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-from .axes import Bound, Cut, Need, Range, named, shape, value
+from .axes import Cut, Need, Partial, Range, shape, value
 
 aten = torch.ops.aten
 
@@ -24,39 +27,69 @@ class Input:
     range: Range | None = None
 
 
+@dataclass(frozen=True)
+class PartOf:
+    """What range `number` gives for a reduction over the dim that is cut."""
+
+    node: Node
+    number: int
+
+
+@dataclass(frozen=True)
+class Into:
+    """The slice of a buffer with all of a value, into which a range of it is written."""
+
+    node: Node
+    dim: int
+    range: Range
+
+
+Handed = Input | PartOf | Into
+
+
 @dataclass
 class PieceGraph:
-    """A piece while it is built, and its graph: see `build`."""
+    """A graph while it is built: some nodes of another, limited to ranges: see `build`.
 
-    cuts: Mapping[Node, tuple[Cut, int]]  # the nodes that the piece computes, with their dims
-    demands: Mapping[Node, Range]  # which range it computes of each
+    `cuts` are the nodes that it computes, with their dims, `demands` which range of each.
+    `inputs` says what its placeholders are, in their order.
+    """
+
+    cuts: Mapping[Node, tuple[Cut, int]] = field(default_factory=dict)
+    demands: Mapping[Node, Range] = field(default_factory=dict)
     graph: Graph = field(default_factory=Graph)
-    inputs: dict[Input, Node] = field(default_factory=dict)
+    inputs: dict[Handed, Node] = field(default_factory=dict)
     made: dict[Node, Node] = field(default_factory=dict)
-    last_input: Node | None = None
 
     def get(self, need: Need) -> Node:
         """See `axes.Builder`."""
         node = need.node
-        if node in self.made:
-            if need.dim is None or need.range is None:
-                return self.made[node]
-            return self.narrowed(self.made[node], need.dim, self.demands[node], need.range)
-        return self.input(Input(node, need.dim, need.range))
+        if node not in self.made:
+            return self.outer(node, need.dim, need.range)
+        if need.dim is None or need.range is None:
+            return self.made[node]
+        if node not in self.demands:  # made whole
+            return self.narrowed(
+                self.made[node], need.dim, Range(0, shape(node)[need.dim]), need.range
+            )
+        return self.narrowed(self.made[node], need.dim, self.demands[node], need.range)
 
-    def input(self, given: Input) -> Node:
-        """The placeholder for a value from outside; placeholders come first in the graph."""
-        if given.dim is not None and given.range is not None:
-            whole = Range(0, shape(given.node)[given.dim])
-            if _equal(given.range, whole):
-                given = Input(given.node)
+    def outer(self, node: Node, dim: int | None = None, range: Range | None = None) -> Node:
+        """A value from outside, or a range of it."""
+        if dim is None or range is None or _equal(range, Range(0, shape(node)[dim])):
+            return self.input(Input(node), node.meta["val"])
+        part = value(node).narrow(dim, range.start, range.size)
+        return self.input(Input(node, dim, range), part)
+
+    def input(self, given: Handed, val: Any) -> Node:
+        """The placeholder for something that the piece is handed; they come first in the graph."""
         if given not in self.inputs:
-            with self.graph.inserting_after(self.last_input) if self.last_input else _start(
-                self.graph
-            ):
+            last = next(reversed(self.inputs.values()), None)
+            place = _start(self.graph) if last is None else self.graph.inserting_after(last)
+            with place:
                 made = self.graph.placeholder(f"in_{len(self.inputs)}")
-            made.meta["val"] = _narrowed_value(given)
-            self.inputs[given] = self.last_input = made
+            made.meta["val"] = val
+            self.inputs[given] = made
         return self.inputs[given]
 
     def narrowed(self, node: Node, dim: int, has: Range, wants: Range) -> Node:
@@ -69,43 +102,84 @@ class PieceGraph:
         """See `axes.Builder`."""
         made = self.graph.call_function(target, args, kwargs)
         given, named_given = tree_map(_value, (args, kwargs), is_leaf=_is_node)
-        made.meta["val"] = target(*given, **named_given)
+        with self.tracing():
+            made.meta["val"] = target(*given, **named_given)
         return made
+
+    def tracing(self) -> Any:
+        """The mode in which the values were traced: a call without tensors needs to be told."""
+        known = (n.meta["val"] for n in (*self.cuts, *self.graph.nodes) if "val" in n.meta)
+        fake = (t for t in tree_leaves(list(known)) if isinstance(t, FakeTensor))
+        found = next(fake, None)
+        return nullcontext() if found is None else found.fake_mode
+
+    def copy(self, node: Node) -> None:
+        """The same call as in the other graph, on all of its inputs."""
+
+        def own(each: Node) -> Node:
+            return self.made[each] if each in self.made else self.outer(each)
+
+        self.made[node] = self.graph.node_copy(node, own)
+
+    def write(self, result: Node, into: Into) -> None:
+        """Write a range of a value into the buffer that has all of it."""
+        whole = buffer_like(into.node)
+        slot = self.input(into, whole.narrow(into.dim, into.range.start, into.range.size))
+        self.call(aten.copy_.default, slot, result)
 
 
 def build(
-    cuts: Mapping[Node, tuple[Cut, int]], outputs: Mapping[Node, Range | None]
+    cuts: Mapping[Node, tuple[Cut, int]],
+    outputs: Mapping[Node, Range],
+    partials: Mapping[Node, tuple[Partial, Range]] | None = None,
 ) -> tuple[PieceGraph, dict[Node, Node]]:
     """The piece that computes ranges of `outputs`, and the node of it for each of them.
 
     `cuts` are in the order of the graph. What an output's range takes of other nodes, with the
     neighbours that a convolution reads beyond it, is worked out from the last node to the first.
+    `partials` are reductions over a range of the dim that is cut.
     """
-    demands: dict[Node, Range] = {n: r for n, r in outputs.items() if r is not None}
-    for node in reversed(list(cuts)):
-        if node not in demands:
-            continue
-        cut, _ = cuts[node]
-        for need in cut.needs(demands[node]):
+    partials = partials or {}
+    demands = dict(outputs)
+
+    def ask(needs: Iterable[Need]) -> None:
+        for need in needs:
             if need.node in cuts and need.range is not None:
                 demands[need.node] = _hull(demands.get(need.node), need.range)
+
+    for partial, over in partials.values():
+        ask(partial.needs(over))
+    for node in reversed(list(cuts)):
+        if node in demands:
+            ask(cuts[node][0].needs(demands[node]))
     piece = PieceGraph(cuts, demands)
     for node, (cut, _) in cuts.items():
         if node in demands:
             piece.made[node] = cut.emit(piece, demands[node])
-    found = {}
-    for node, wanted in outputs.items():
-        assert wanted is not None
-        found[node] = piece.narrowed(piece.made[node], cuts[node][1], demands[node], wanted)
+    found = {
+        node: piece.narrowed(piece.made[node], cuts[node][1], demands[node], wanted)
+        for node, wanted in outputs.items()
+    }
+    found |= {node: partial.emit(piece, over) for node, (partial, over) in partials.items()}
     return piece, found
 
 
 def finished(piece: PieceGraph, results: Sequence[Node]) -> GraphModule:
-    """The piece as a module that returns these nodes."""
+    """The graph as a module that returns these nodes."""
     output = piece.graph.output(tuple(results))
     output.meta["val"] = tuple(r.meta["val"] for r in results)
     piece.graph.lint()
     return GraphModule(torch.nn.Module(), piece.graph)
+
+
+def buffer_like(node: Node) -> Tensor:
+    """A traced tensor of the form that the buffer with all of a value has.
+
+    It has the value's strides, but where these let elements share memory.
+    """
+    whole = value(node)
+    dense = torch.empty_like(whole, memory_format=torch.preserve_format)
+    return whole.new_empty_strided(tuple(dense.shape), tuple(dense.stride()))
 
 
 def _start(graph: Graph) -> Any:
@@ -129,14 +203,3 @@ def _is_node(arg: Any) -> bool:
 
 def _value(arg: Any) -> Any:
     return arg.meta["val"] if isinstance(arg, Node) else arg
-
-
-def _narrowed_value(given: Input) -> Any:
-    whole = given.node.meta["val"]
-    if given.dim is None or given.range is None:
-        return whole
-    tensor = value(given.node)
-    return tensor.narrow(given.dim, given.range.start, given.range.size)
-
-
-__all__ = ["Bound", "Input", "PieceGraph", "build", "finished", "named"]

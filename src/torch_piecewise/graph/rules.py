@@ -1,5 +1,27 @@
 """All rules: importing this module registers them."""
 
-from . import pointwise
+from . import (
+    attention,
+    factories,
+    indexing,
+    joins,
+    partials,
+    pointwise,
+    products,
+    reductions,
+    views,
+    windows,
+)
 
-__all__ = ["pointwise"]
+__all__ = [
+    "attention",
+    "factories",
+    "indexing",
+    "joins",
+    "partials",
+    "pointwise",
+    "products",
+    "reductions",
+    "views",
+    "windows",
+]

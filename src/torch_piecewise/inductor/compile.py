@@ -16,6 +16,7 @@ from torch_piecewise.errors import CompilerMissing, UnsupportedSetting, Unsuppor
 from torch_piecewise.plan.plan import Plan
 
 from . import gate, scope
+from .composite import compile_in_ranges
 from .versions import compiles_in_child_process
 
 Report = Callable[[Plan], None]
@@ -61,6 +62,8 @@ def compile_graph(
         gate.install()  # a backward may come after somebody put back what was there before
         mine = scope.Scope(config, report, apply, apart, traces)
         with scope.entered(mine), _compiler_named():
+            if config.ranges is not None and not kwargs.get("is_backward"):
+                return compile_in_ranges(gm, config, **kwargs)
             return compile_fx_inner(gm, inputs, **kwargs)
 
     patches = {

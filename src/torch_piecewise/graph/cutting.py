@@ -1,0 +1,178 @@
+"""`cut`: the splitter alone, for other backends: a graph becomes pieces that are modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from torch_piecewise.errors import ArgumentError, RangeError
+
+from . import rules  # noqa: F401  (registers them)
+from .axes import CannotCut, Range, is_tensor, named, shape, wrapped
+from .parts import Cutter, Part
+from .pieces import Handed, Into, PartOf
+from .ranges import WANTED, Given, checked, resolve
+from .regions import Regions, find
+
+aten = torch.ops.aten
+
+
+def cut(
+    gm: GraphModule, example_inputs: Sequence[Any], ranges: object, dim: int = 0
+) -> GraphModule:
+    """A graph that computes the same in pieces, each a module of its own.
+
+    `gm` is a graph of ATen operators, or any module that can be traced into one with
+    `example_inputs`. `ranges` cut `dim` of its first tensor output, as the option does: bounds,
+    fractions or a number. The result's own graph slices the inputs, calls the submodules
+    `piece_STAGE_RANGE`, and `whole_STAGE` for what is not cut, and joins what the pieces return.
+
+    Raises RangeError for ranges that do not fit, or an operator that can't be cut.
+    """
+    given = checked(ranges)
+    if given is None:
+        raise RangeError.of(ranges, f"not {WANTED}")
+    if not isinstance(gm, torch.nn.Module):
+        call = "cut(gm, example_inputs, ranges, dim)"
+        raise ArgumentError.of(call, "gm", gm, "a module", "cut(gm, [x], [0, 256, None])")
+    traced = make_fx(gm, tracing_mode="fake", pre_dispatch=False)(*example_inputs)
+    results = returned(traced)
+    target, number, found = target_of(results, given, dim)
+    regions = regions_for(traced.graph, target, number, found, given)
+    nodes = [r for r in results if isinstance(r, Node)]
+    parts = Cutter(traced.graph, regions, found, shape(target)[number], nodes).parts()
+    return _Joined(traced, list(parts), results).module()
+
+
+def returned(gm: GraphModule) -> list[Any]:
+    """What a graph returns: nodes, or plain values."""
+    (results,) = gm.graph.output_node().args
+    return list(results) if isinstance(results, list | tuple) else [results]
+
+
+def target_of(
+    results: Sequence[Any], given: Given, dim: int
+) -> tuple[Node, int, tuple[Range, ...]]:
+    """The first tensor output, its dim that is cut, and the ranges; raises RangeError."""
+    tensors = [n for n in results if isinstance(n, Node) and is_tensor(n)]
+    if not tensors:
+        raise RangeError.of(given, "the graph returns no tensor that could be cut")
+    target = tensors[0]
+    ndim = len(shape(target))
+    if not -ndim <= dim < ndim:
+        said = f"the first output has {ndim} dims, {tuple(shape(target))}, and no dim {dim}"
+        raise RangeError.of(given, said)
+    own = wrapped(dim, ndim)
+    return target, own, resolve(given, shape(target)[own], own)
+
+
+def regions_for(
+    graph: Graph, target: Node, dim: int, ranges: Sequence[Range], given: Given
+) -> Regions:
+    """The stages; raises RangeError where an operator is in the way of the user's ranges."""
+
+    def in_the_way(where: str, why: str) -> RangeError:
+        return RangeError.in_the_way(given, dim, ranges, where, why)
+
+    if target.op != "call_function":
+        raise in_the_way("the output", "it is an input of the graph")
+    try:
+        regions = find(graph, target, dim)
+    except CannotCut as error:
+        raise in_the_way(named(target), str(error)) from error
+    for refused in regions.refused:
+        if refused.dim is not None:  # on the way back from the target
+            raise in_the_way(named(refused.node), refused.text)
+    return regions
+
+
+class _Joined:
+    """The graph that calls the parts. Pieces return their ranges, which are joined here."""
+
+    def __init__(self, traced: GraphModule, parts: Sequence[Part], results: Sequence[Any]):
+        self.root = torch.nn.Module()
+        self.parts, self.results = parts, results
+        self.graph = Graph()
+        self.made: dict[Node | PartOf, Node] = {}
+        self.ranges: dict[Node, list[Node]] = {}
+        for node in traced.graph.nodes:
+            if node.op == "placeholder":
+                self.made[node] = self.graph.placeholder(node.name)
+            elif node.op == "get_attr":
+                setattr(self.root, node.target, getattr(traced, node.target))
+                self.made[node] = self.graph.get_attr(node.target)
+
+    def module(self) -> GraphModule:
+        for number, part in enumerate(self.parts):
+            self.call(part)
+            after = self.parts[number + 1].stage if number + 1 < len(self.parts) else None
+            if after != part.stage:
+                self.join(part)
+        results = [self.made[r] if isinstance(r, Node) else r for r in self.results]
+        self.graph.output(tuple(results) if len(results) != 1 else results[0])
+        return GraphModule(self.root, self.graph)
+
+    def call(self, part: Part) -> None:
+        setattr(self.root, part.name, returning(part))
+        given = [self.handed(each) for each in part.inputs if not isinstance(each, Into)]
+        call = self.graph.call_module(part.name, tuple(given))
+        names = [*part.results, *(into.node for into in part.written)]
+        for k, name in enumerate(names):
+            one = self.graph.call_function(_getitem, (call, k))
+            if k < len(part.results):
+                self.made[name] = one
+            else:
+                assert isinstance(name, Node)
+                self.ranges.setdefault(name, []).append(one)
+
+    def handed(self, given: Handed) -> Node:
+        if isinstance(given, PartOf):
+            return self.made[given]
+        whole = self.made[given.node]
+        if given.dim is None or given.range is None:
+            return whole
+        start, stop = given.range.start, given.range.stop
+        return self.graph.call_function(aten.slice.Tensor, (whole, given.dim, start, stop))
+
+    def join(self, part: Part) -> None:
+        """After the last piece of a stage."""
+        for into in part.written:
+            joined = (self.ranges[into.node], into.dim)
+            self.made[into.node] = self.graph.call_function(aten.cat.default, joined)
+
+
+def _getitem(values: Sequence[Any], number: int) -> Any:
+    return values[number]
+
+
+def returning(part: Part) -> GraphModule:
+    """The part's module, with what it would write into slices of buffers as further results."""
+    graph = Graph()
+    made: dict[Node, Node] = {}
+    slots = {k for k, each in enumerate(part.inputs) if isinstance(each, Into)}
+    results: list[Any] = []
+    written: dict[Node, Node] = {}
+    number = 0
+    placeholders = {}
+    for node in part.module.graph.nodes:
+        if node.op == "placeholder":
+            placeholders[node] = number
+            if number not in slots:
+                made[node] = graph.node_copy(node, lambda n: made[n])
+            number += 1
+        elif node.target is aten.copy_.default and placeholders.get(node.args[0]) in slots:
+            written[node.args[0]] = made[node.args[1]]
+        elif node.op == "output":
+            results = [made[n] for n in node.args[0]]
+        else:
+            made[node] = graph.node_copy(node, lambda n: made[n])
+    results += [written[n] for n in placeholders if placeholders[n] in slots]
+    graph.output(tuple(results))
+    return GraphModule(part.module, graph)
+
+
+__all__ = ["cut", "regions_for", "returned", "target_of"]

@@ -1,0 +1,108 @@
+"""The graphs that the stages of a graph become: one for a whole stage, one a range for a cut one.
+
+They are handed values of the graph, or ranges of them. A range of a value that others read is
+written into a slice of a buffer with all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from .axes import Bound, Partial, Range, shape
+from .pieces import Handed, Into, PartOf, PieceGraph, build, finished
+from .regions import Regions, Stage, outside, scaled
+
+
+@dataclass(frozen=True)
+class Part:
+    """One graph of its own: its inputs in order, and what it returns.
+
+    `range` is that of the target's dim that it is for, None where it is whole.
+    """
+
+    name: str
+    module: GraphModule
+    inputs: tuple[Handed, ...]
+    results: tuple[Node | PartOf, ...]
+    stage: int
+    range: Range | None = None
+
+    @property
+    def written(self) -> tuple[Into, ...]:
+        return tuple(each for each in self.inputs if isinstance(each, Into))
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """Makes the parts of a graph; `size` is that of the dim that the ranges are of.
+
+    `results` are the nodes that the graph returns.
+    """
+
+    graph: Graph
+    regions: Regions
+    ranges: Sequence[Range]
+    size: Bound
+    results: Sequence[Node]
+
+    def parts(self) -> Iterator[Part]:
+        for number, stage in enumerate(self.regions.stages):
+            if stage.is_cut:
+                yield from self.cut(number, stage)
+            else:
+                yield self.whole(number, stage)
+
+    def cut(self, number: int, stage: Stage) -> Iterator[Part]:
+        outputs = outside(stage, self.results)
+        for k, each in enumerate(self.ranges):
+            wanted = {n: self.range_of(n, stage.cuts[n][1], each) for n in outputs}
+            partials = {n: (p, self.over(p, each)) for n, p in stage.partials.items()}
+            piece, found = build(stage.cuts, wanted, partials)
+            for node, part in wanted.items():
+                piece.write(found[node], Into(node, stage.cuts[node][1], part))
+            self.hand_sizes(piece)
+            module = finished(piece, [found[n] for n in stage.partials])
+            results = tuple(PartOf(n, k) for n in stage.partials)
+            yield Part(f"piece_{number}_{k}", module, tuple(piece.inputs), results, number, each)
+
+    def range_of(self, node: Node, dim: int, each: Range) -> Range:
+        return scaled(each, self.size, shape(node)[dim])
+
+    def over(self, partial: Partial, each: Range) -> Range:
+        node, dim = next((n, d) for n, d in partial.inputs if d is not None)
+        return self.range_of(node, dim, each)
+
+    def whole(self, number: int, stage: Stage) -> Part:
+        piece = PieceGraph()
+        for node, partial in stage.combines.items():
+            holders = []
+            for k, _ in enumerate(self.ranges):
+                made = self.value_of_part(node, partial, k)
+                holders.append(piece.input(PartOf(node, k), made))
+            sizes = [self.over(partial, each).size for each in self.ranges]
+            piece.made[node] = partial.combine(piece, holders, sizes)
+        for node in stage.nodes:
+            piece.copy(node)
+        self.hand_sizes(piece)
+        results = outside(stage, self.results)
+        module = finished(piece, [piece.made[n] for n in results])
+        return Part(f"whole_{number}", module, tuple(piece.inputs), results, number)
+
+    def value_of_part(self, node: Node, partial: Partial, k: int) -> object:
+        """What one range gives, traced."""
+        return partial.emit(PieceGraph(), self.over(partial, self.ranges[k])).meta["val"]
+
+    def hand_sizes(self, piece: PieceGraph) -> None:
+        """The graph's sizes: the shapes of a piece may be made of them."""
+        for node in self.graph.nodes:
+            if node.op == "placeholder" and _is_symbol(node.meta.get("val")):
+                piece.outer(node)
+
+
+def _is_symbol(value: object) -> bool:
+
+    return isinstance(value, torch.SymInt)

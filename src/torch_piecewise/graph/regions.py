@@ -1,0 +1,266 @@
+"""Which nodes of a graph are cut together, and in what order: its stages.
+
+From the dim of one output the rules lead back to the inputs, and from these on to every other node
+that has the same loop. Such nodes are in one region, where each range of one takes only ranges of
+the others. What takes all of a value, or another dim of it, comes a stage later, when the ranges
+are stitched; what can't be cut, between the stages.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+from torch.fx import Graph, Node
+
+from .axes import (
+    PARTIAL_RULES,
+    CannotCut,
+    Cut,
+    Partial,
+    Range,
+    cut_along,
+    is_tensor,
+    named,
+    shape,
+    value,
+)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A node that stays whole, and why."""
+
+    node: Node
+    dim: int | None
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nodes that run together, in the order of the graph: cut, each along its dim, or whole.
+
+    `partials` are reductions over the dim that is cut: a range of the stage makes a part of each,
+    and the next stage begins with combining those that it `combines`.
+    """
+
+    nodes: tuple[Node, ...]
+    cuts: Mapping[Node, tuple[Cut, int]] = field(default_factory=dict)
+    partials: Mapping[Node, Partial] = field(default_factory=dict)
+    combines: Mapping[Node, Partial] = field(default_factory=dict)
+
+    @property
+    def is_cut(self) -> bool:
+        return bool(self.cuts or self.partials)
+
+
+@dataclass(frozen=True)
+class Regions:
+    """The stages of a graph in order, whole and cut ones, and why nodes stay whole."""
+
+    stages: tuple[Stage, ...]
+    refused: tuple[Refused, ...]
+
+
+def find(graph: Graph, target: Node, dim: int) -> Regions:
+    """The stages when `dim` of the value of `target`, a call, is cut.
+
+    Raises CannotCut where `target` itself can't be; what is behind it ends the region, and is in
+    `refused`.
+    """
+    search = _Search(graph)
+    search.backward(target, dim)
+    if target not in search.cuts:
+        refused = search.refused[target]
+        raise CannotCut(refused.code, refused.text)
+    return search.found()
+
+
+def find_from(graph: Graph, given: Mapping[Node, int]) -> Regions:
+    """The stages when inputs of the graph are cut along these dims, as far as that goes."""
+    search = _Search(graph)
+    search.given.update(given)
+    return search.found()
+
+
+def scaled(range: Range, of: object, to: object) -> Range:
+    """A range of a dim of size `of` as one of a dim of size `to`, where they differ.
+
+    Neighbouring ranges stay neighbours, and all together are all of it.
+    """
+    if _same(of, to):
+        return range
+    return Range(range.start * to // of, range.stop * to // of)  # type: ignore[operator]
+
+
+def _same(a: object, b: object) -> bool:
+    from .axes import same
+
+    return same(a, b)
+
+
+@dataclass
+class _Search:
+    graph: Graph
+    cuts: dict[Node, tuple[Cut, int]] = field(default_factory=dict)
+    partials: dict[Node, Partial] = field(default_factory=dict)
+    given: dict[Node, int] = field(default_factory=dict)  # inputs of the graph with their dim
+    refused: dict[Node, Refused] = field(default_factory=dict)
+
+    def found(self) -> Regions:
+        self.forward()
+        self.pull()
+        return Regions(tuple(self.stages()), tuple(self.refused.values()))
+
+    def backward(self, target: Node, dim: int) -> None:
+        """From the target to what it is computed from, by the dims that the rules name."""
+        wanted: dict[Node, int] = {target: dim}
+        for node in reversed(self.graph.nodes):
+            if node not in wanted:
+                continue
+            if node.op != "call_function":
+                self.given[node] = wanted[node]
+                continue
+            cut = self.try_cut(node, wanted[node])
+            if cut is None:
+                continue
+            for each, own in cut.inputs:
+                if own is not None:
+                    wanted.setdefault(each, own)
+
+    def try_cut(self, node: Node, dim: int) -> Cut | None:
+        try:
+            cut = cut_along(node, dim)
+            _check_values(node, dim)
+        except CannotCut as error:
+            self.refused.setdefault(node, Refused(node, dim, error.code, str(error)))
+            return None
+        self.cuts[node] = cut, dim
+        self.refused.pop(node, None)
+        return cut
+
+    def forward(self) -> None:
+        """From the inputs on to every node that reads them along their dims."""
+        for node in self.graph.nodes:
+            if node.op != "call_function" or node in self.cuts or not is_tensor(node):
+                continue
+            dims = {n: self.dim_of(n) for n in node.all_input_nodes if is_tensor(n)}
+            known = {n: d for n, d in dims.items() if d is not None}
+            if not known or self.cut_like(node, known) or self.reduced(node, known):
+                continue
+            text = f"{named(node)} takes all of what is cut"
+            self.refused.setdefault(node, Refused(node, None, "takes-all", text))
+
+    def dim_of(self, node: Node) -> int | None:
+        return self.cuts[node][1] if node in self.cuts else self.given.get(node)
+
+    def cut_like(self, node: Node, known: Mapping[Node, int]) -> bool:
+        """Cut the node along the dim for which its inputs are cut as they are already."""
+        if node in self.refused:
+            return False
+        if node.target is operator.getitem:  # a value of several goes with the others
+            return self.try_cut(node, next(iter(known.values()))) is not None
+        for dim, _ in enumerate(shape(node)):
+            try:
+                cut = cut_along(node, dim)
+            except CannotCut:
+                continue
+            takes = dict(cut.inputs)
+            if all(takes.get(n) == d for n, d in known.items()):
+                return self.try_cut(node, dim) is not None
+        return False
+
+    def pull(self) -> None:
+        """Cut what is read along one dim by nodes that are cut, and by nothing else."""
+        for node in reversed(self.graph.nodes):
+            if node.op != "call_function" or node in self.cuts or node in self.partials:
+                continue
+            users = [self.cuts.get(user) for user in node.users]
+            if not is_tensor(node) or not users or None in users:
+                continue
+            dims = {d for cut in users if cut for n, d in cut[0].inputs if n is node}
+            dim = next(iter(dims)) if len(dims) == 1 else None
+            if dim is not None and node not in self.refused:
+                self.try_cut(node, dim)
+
+    def reduced(self, node: Node, known: Mapping[Node, int]) -> bool:
+        rule = PARTIAL_RULES.get(node.target)
+        inputs = [n for n in node.all_input_nodes if is_tensor(n)]
+        if rule is None or len(inputs) != 1:
+            return False
+        try:
+            self.partials[node] = rule(node, inputs[0], known[inputs[0]])
+        except CannotCut as error:
+            self.refused.setdefault(node, Refused(node, None, error.code, str(error)))
+            return False
+        return True
+
+    def stages(self) -> Iterator[Stage]:
+        """Nodes by level: even ones whole, odd ones cut."""
+        levels = self.levels()
+        before: dict[Node, Partial] = {}
+        for level in range(max(levels.values(), default=0) + 2):
+            nodes = tuple(n for n, own in levels.items() if own == level)
+            cuts = {n: self.cuts[n] for n in nodes if n in self.cuts}
+            partials = {n: self.partials[n] for n in nodes if n in self.partials}
+            if nodes or before:
+                yield Stage(nodes, cuts, partials, before)
+            before = partials
+
+    def levels(self) -> dict[Node, int]:
+        levels: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            if node.op == "call_function":
+                is_cut = node in self.cuts or node in self.partials
+                least = [self.after(n, node, is_cut, levels) for n in node.all_input_nodes]
+                levels[node] = max([int(is_cut), *least])
+        last = max(levels.values(), default=0)
+        for node in levels:  # inputs are written to when all has been read
+            if is_mutating(node):
+                levels[node] = last + last % 2
+        return levels
+
+    def after(self, node: Node, user: Node, is_cut: bool, levels: Mapping[Node, int]) -> int:
+        """The first level at which what a user takes of a node is there."""
+        if node not in levels:  # an input of the graph
+            return int(is_cut)
+        own = levels[node]
+        if node in self.partials:  # combined a level later
+            return own + 2 if is_cut else own + 1
+        if node not in self.cuts:
+            return own + 1 if is_cut else own
+        if not is_cut:
+            return own + 1
+        found = self.cuts[user][0] if user in self.cuts else self.partials[user]
+        local = all(d == self.cuts[node][1] for n, d in found.inputs if n is node)
+        return own if local else own + 2
+
+
+def is_mutating(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _check_values(node: Node, dim: int) -> None:
+    """Of several values, those that are used must all have the dim."""
+    values = node.meta["val"]
+    if isinstance(values, Tensor):
+        return
+    for user in node.users:
+        if user.target is operator.getitem:
+            one = values[user.args[1]]
+            if isinstance(one, Tensor) and one.ndim <= dim:
+                raise CannotCut("values", f"value {user.args[1]} of {named(node)} has no dim {dim}")
+
+
+def outside(stage: Stage, results: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes whose values a stage has to leave: other stages read them, or they are returned."""
+    returned, inside = set(results), {*stage.nodes, *stage.combines}
+    made = (*stage.combines, *(n for n in stage.nodes if n not in stage.partials))
+    return tuple(n for n in made if n in returned or any(u not in inside for u in n.users))
+
+
+__all__ = ["Refused", "Regions", "Stage", "find", "outside", "scaled", "value"]

@@ -1,0 +1,369 @@
+"""Convolution, pooling and upsampling: batch and channels, and space with the exact halo.
+
+A position of the value reads a window of positions of the input. Beyond the true edges of the
+input the windows read padding, and only there: a piece between them has none.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._inductor import inductor_prims  # noqa: F401  (registers the pools that save memory)
+from torch.fx import Node
+
+from .axes import Bound, CannotCut, Cut, Need, Range, named, rule, same, shape
+from .partials import together
+from .products import ByArgument, arguments, call
+
+aten, prims = torch.ops.aten, torch.ops.prims
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the positions of a dim read of the input's dim, which has `size` positions."""
+
+    size: Bound
+    kernel: Bound
+    stride: Bound
+    padding: Bound
+    dilation: Bound = 1
+
+    def reach(self, range: Range) -> Range:
+        """The positions that a range reads; those outside [0, size) are padding."""
+        start = range.start * self.stride - self.padding
+        last = (range.stop - 1) * self.stride - self.padding
+        return Range(start, last + self.dilation * (self.kernel - 1) + 1)
+
+    def inside(self, range: Range) -> bool:
+        """Whether a range reads no padding."""
+        reach = self.reach(range)
+        return bool(reach.start >= 0) and bool(reach.stop <= self.size)
+
+
+def each(numbers: Any, count: int) -> list[Bound]:
+    """An argument with one number for every dim of space, or one for all of them."""
+    found = list(numbers) if isinstance(numbers, (list, tuple)) else [numbers]
+    return found * count if len(found) == 1 else found
+
+
+@dataclass(frozen=True)
+class ConvolutionSpace:
+    """A convolution over a range of a dim of space, padded by hand at the true edges."""
+
+    node: Node
+    dim: int
+    window: Window
+
+    @property
+    def inputs(self) -> tuple[tuple[Node, int | None], ...]:
+        given = arguments(self.node)
+        others = [given[name] for name in ("weight", "bias") if given[name] is not None]
+        return ((given["input"], self.dim), *((node, None) for node in others))
+
+    def needs(self, range: Range) -> tuple[Need, ...]:
+        source, *others = (node for node, _ in self.inputs)
+        read, _, _ = self._read(range)
+        return (Need(source, self.dim, read), *(Need(node) for node in others))
+
+    def _read(self, range: Range) -> tuple[Range, Bound, Bound]:
+        """What is read of the input, and the padding before and after it.
+
+        At least one position is read, as an empty slice is trouble: where all is padding, it is
+        one of the edge, with the padding for the whole range on its inner side.
+        """
+        reach, size = self.window.reach(range), self.window.size
+        if reach.stop <= 0:
+            return Range(0, 1), 0, reach.size
+        if reach.start >= size:
+            return Range(size - 1, size), reach.size, 0
+        read = Range(max(reach.start, 0), min(reach.stop, size))
+        return read, read.start - reach.start, reach.stop - read.stop
+
+    def emit(self, to: Any, range: Range) -> Node:
+        given = dict(arguments(self.node))
+        source, (read, before, after) = given["input"], self._read(range)
+        part = to.get(Need(source, self.dim, read))
+        for name in ("weight", "bias"):
+            given[name] = None if given[name] is None else to.get(Need(given[name]))
+        ndim, reach = len(shape(source)), self.window.reach(range)
+        padding = each(given["padding"], ndim - 2)
+        if same(before, after):  # the convolution's own padding is that
+            padding[self.dim - 2] = before
+        else:
+            pads = [0] * (2 * (ndim - 1 - self.dim)) + [before, after]
+            part = to.call(aten.constant_pad_nd.default, part, pads, 0)
+            padding[self.dim - 2] = 0
+        if not same(before + read.size + after, reach.size):  # what was read is dropped
+            start = 0 if same(after, 0) else 1
+            part = to.call(aten.slice.Tensor, part, self.dim, start, start + reach.size)
+        return call(to, self.node, {**given, "input": part, "padding": padding})
+
+
+@dataclass(frozen=True)
+class ConvolutionGroups:
+    """A range of the output channels of a convolution with groups: the groups that have them."""
+
+    node: Node
+    groups: int
+    inside: int  # input channels of a group
+    outside: int  # output channels of a group
+    transposed: bool
+
+    @property
+    def inputs(self) -> tuple[tuple[Node, int | None], ...]:
+        given = arguments(self.node)
+        bias = () if given["bias"] is None else ((given["bias"], 0),)
+        return ((given["input"], 1), (given["weight"], 0), *bias)
+
+    def _groups(self, range: Range) -> Range:
+        return Range(range.start // self.outside, -(-range.stop // self.outside))
+
+    def _channels(self, range: Range) -> Range:
+        """The output channels that are computed: more than the range where it splits a group."""
+        groups = self._groups(range)
+        if groups.size == 1 and not self.transposed:
+            return range
+        return Range(groups.start * self.outside, groups.stop * self.outside)
+
+    def needs(self, range: Range) -> tuple[Need, ...]:
+        groups, made = self._groups(range), self._channels(range)
+        read = Range(groups.start * self.inside, groups.stop * self.inside)
+        source, weight, *bias = (node for node, _ in self.inputs)
+        return (
+            Need(source, 1, read),
+            Need(weight, 0, read if self.transposed else made),
+            *(Need(node, 0, made) for node in bias),
+        )
+
+    def emit(self, to: Any, range: Range) -> Node:
+        given, made = dict(arguments(self.node)), self._channels(range)
+        for name, need in zip(("input", "weight", "bias"), self.needs(range)):
+            given[name] = to.get(need)
+        found = call(to, self.node, {**given, "groups": self._groups(range).size})
+        if made == range:
+            return found
+        start = range.start - made.start
+        part: Node = to.call(aten.slice.Tensor, found, 1, start, start + range.size)
+        return part
+
+
+@rule(aten.convolution.default)
+def convolution(node: Node, dim: int) -> Cut:
+    """Batch as it is; output channels are the weight's; space reads its neighbours too."""
+    given = arguments(node)
+    source, weight, space = given["input"], given["weight"], len(shape(node)) - 2
+    if dim == 0:
+        return ByArgument(node, {"input": 0})
+    if dim == 1 and not same(given["groups"], 1):
+        return _groups(node)
+    if dim == 1:
+        bias = {} if given["bias"] is None else {"bias": 0}
+        return ByArgument(node, {"weight": 1 if given["transposed"] else 0, **bias})
+    if given["transposed"]:
+        raise CannotCut("transposed", f"{named(node)} is transposed: over space windows overlap")
+    window = Window(
+        shape(source)[dim],
+        shape(weight)[dim],
+        *(each(given[name], space)[dim - 2] for name in ("stride", "padding", "dilation")),
+    )
+    return ConvolutionSpace(node, dim, window)
+
+
+def _groups(node: Node) -> ConvolutionGroups:
+    given = arguments(node)
+    sizes = (shape(given["input"])[1], shape(node)[1], given["groups"])
+    if not all(isinstance(size, int) for size in sizes):
+        raise CannotCut("groups", f"{named(node)} has groups of channels of unknown number")
+    inside, outside, groups = sizes
+    transposed = bool(given["transposed"])
+    return ConvolutionGroups(node, groups, inside // groups, outside // groups, transposed)
+
+
+# Pools: the dims of space, and the value that holds flat positions of the input, if there is one.
+_AVERAGES: dict[Any, int] = {
+    aten.avg_pool1d.default: 1,
+    aten.avg_pool2d.default: 2,
+    aten.avg_pool3d.default: 3,
+}
+_MAXIMA: dict[Any, int] = {
+    aten.max_pool2d_with_indices.default: 2,
+    aten.max_pool3d_with_indices.default: 3,
+}
+_OFFSETS = prims._low_memory_max_pool_with_offsets.default  # offsets inside a window: they stay
+
+
+@dataclass(frozen=True)
+class PoolSpace:
+    """A pool over a range of a dim of space.
+
+    Where the range reads no padding, the pool runs without. At an edge it runs with the padding of
+    the whole on both sides, as the pool's own padding is no number that could be put there by
+    hand: it starts early enough for the windows to stay in place, and what it gives too much is
+    sliced away.
+    """
+
+    node: Node
+    source: Node
+    dim: int
+    place: int  # among the dims of space
+    space: int
+    window: Window
+
+    @property
+    def inputs(self) -> tuple[tuple[Node, int | None], ...]:
+        return ((self.source, self.dim),)
+
+    def needs(self, range: Range) -> tuple[Need, ...]:
+        return (Need(self.source, self.dim, self._read(range)),)
+
+    def _first(self, range: Range) -> Bound:
+        """The first position of the value that is computed."""
+        if self.window.inside(range):
+            return range.start
+        return max(range.start + -self.window.padding // self.window.stride, 0)
+
+    def _read(self, range: Range) -> Range:
+        reach = self.window.reach(range)
+        if self.window.inside(range):
+            return reach
+        return Range(self._first(range) * self.window.stride, min(reach.stop, self.window.size))
+
+    def emit(self, to: Any, range: Range) -> Node:
+        (need,), given = self.needs(range), dict(arguments(self.node))
+        padding = each(given["padding"], self.space)
+        if self.window.inside(range):
+            padding[self.place] = 0
+        given = {**given, "self": to.get(need), "padding": padding}
+        found = call(to, self.node, given)
+        values = found.meta["val"]
+        start = range.start - self._first(range)
+        several = isinstance(values, (tuple, list))
+        fits = same((values[0] if several else values).shape[self.dim], range.size)
+        if fits and (not several or self.node.target is _OFFSETS):
+            return found
+        parts = [to.call(operator.getitem, found, k) for k in (0, 1)] if several else [found]
+        if not fits:
+            parts = [
+                to.call(aten.slice.Tensor, part, self.dim, start, start + range.size)
+                for part in parts
+            ]
+        if self.node.target in _MAXIMA:
+            parts[1] = self._moved(to, parts[1], self._read(range))
+        made: Node = together(to, parts) if several else parts[0]
+        return made
+
+    def _moved(self, to: Any, indices: Node, read: Range) -> Node:
+        """Flat positions inside what was read, as those inside the whole input.
+
+        A flat position is (outer * size + x) * inner + rest, with x along the dim that is cut.
+        """
+        whole, inner = shape(self.source), 1
+        for size in whole[self.dim + 1 :]:
+            inner = inner * size
+        moved: Node = to.call(aten.add.Tensor, indices, read.start * inner)
+        lacking = (self.window.size - read.size) * inner
+        if self.place == 0 or same(lacking, 0):
+            return moved
+        plane = read.size * inner
+        outer = to.call(aten.div.Tensor_mode, indices, plane, rounding_mode="floor")
+        found: Node = to.call(aten.add.Tensor, moved, to.call(aten.mul.Tensor, outer, lacking))
+        return found
+
+
+@rule(*_AVERAGES, *_MAXIMA, _OFFSETS)
+def pool(node: Node, dim: int) -> Cut:
+    """Planes apart as they are; inside a plane with what the windows read of their neighbours."""
+    given = arguments(node)
+    space = _AVERAGES.get(node.target) or _MAXIMA.get(node.target) or len(given["kernel_size"])
+    place = dim - (len(shape(node)) - space)
+    if place < 0:
+        return ByArgument(node, {"self": dim})
+    kernel = each(given["kernel_size"], space)
+    window = Window(
+        shape(given["self"])[dim],
+        kernel[place],
+        each(given["stride"] or kernel, space)[place],
+        each(given["padding"], space)[place],
+        each(given.get("dilation", 1), space)[place],
+    )
+    return PoolSpace(node, given["self"], dim, place, space, window)
+
+
+@dataclass(frozen=True)
+class MovedIndices:
+    """Flat positions made of offsets inside windows: those of a range lie further on."""
+
+    call: ByArgument
+    step: Bound  # between the windows of neighbours, as a flat position
+
+    @property
+    def inputs(self) -> tuple[tuple[Node, int | None], ...]:
+        return self.call.inputs
+
+    def needs(self, range: Range) -> tuple[Need, ...]:
+        return self.call.needs(range)
+
+    def emit(self, to: Any, range: Range) -> Node:
+        found = self.call.emit(to, range)
+        if same(range.start, 0):
+            return found
+        moved: Node = to.call(aten.add.Tensor, found, range.start * self.step)
+        return moved
+
+
+@rule(prims._low_memory_max_pool_offsets_to_indices.default)
+def offsets_to_indices(node: Node, dim: int) -> Cut:
+    """Planes apart as they are; inside a plane the windows begin further on."""
+    given = arguments(node)
+    cut = ByArgument(node, {"self": dim})
+    sizes: Sequence[Bound] = given["input_size"]
+    place = dim - (len(shape(node)) - len(sizes))
+    if place < 0:
+        return cut
+    step = each(given["stride"], len(sizes))[place]
+    for size in sizes[place + 1 :]:
+        step = step * size
+    return MovedIndices(cut, step)
+
+
+_RESAMPLED: Mapping[Any, str] = {
+    aten._adaptive_avg_pool2d.default: "adaptive",
+    aten._adaptive_avg_pool3d.default: "adaptive",
+    aten.adaptive_max_pool2d.default: "adaptive",
+    aten.adaptive_max_pool3d.default: "adaptive",
+    **{
+        overload: "resample"
+        for packet in (
+            aten.upsample_nearest1d,
+            aten.upsample_nearest2d,
+            aten.upsample_nearest3d,
+            aten._upsample_nearest_exact1d,
+            aten._upsample_nearest_exact2d,
+            aten._upsample_nearest_exact3d,
+            aten.upsample_linear1d,
+            aten.upsample_bilinear2d,
+            aten.upsample_trilinear3d,
+            aten.upsample_bicubic2d,
+            aten._upsample_bilinear2d_aa,
+            aten._upsample_bicubic2d_aa,
+        )
+        for overload in (packet.default, packet.vec)
+    },
+}
+
+
+@rule(*_RESAMPLED)
+def resampled(node: Node, dim: int) -> Cut:
+    """Planes apart as they are; inside a plane the scale is one of the whole."""
+    source = next(arg for arg in arguments(node).values() if isinstance(arg, Node))
+    output_size = arguments(node)["output_size"]
+    space = len(shape(node)) - 2 if _RESAMPLED[node.target] == "resample" else len(output_size)
+    if dim < len(shape(node)) - space:
+        name = "input" if "input" in arguments(node) else "self"
+        assert arguments(node)[name] is source
+        return ByArgument(node, {name: dim})
+    raise CannotCut(_RESAMPLED[node.target], f"{named(node)} places its windows by the whole size")

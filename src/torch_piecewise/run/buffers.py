@@ -1,0 +1,50 @@
+"""Memory that an entry keeps from call to call, where nobody else holds it.
+
+A fresh buffer of some megabytes costs more in page faults than the arithmetic that fills it. A
+buffer is given out again only when no tensor but the pool's own holds its storage: what was
+returned, what a view of that shares, and what a pending backward has saved stay as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+MOST_KEPT = 4  # buffers of one form; more are in use at once only where calls overlap
+LEAST = 1 << 16  # bytes, below which asking for memory costs less than looking for it
+
+
+@dataclass
+class Pool:
+    """The buffers of one entry; safe to use in several threads at once."""
+
+    kept: dict[object, list[Tensor]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def empty(
+        self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        """An uninitialised tensor, in memory that no other tensor shares."""
+        key = (tuple(shape), tuple(stride), dtype, device)
+        with self.lock:
+            kept = self.kept.setdefault(key, [])
+            for held in kept:
+                if _holders(held) == 1:
+                    return held.detach()
+            made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+            if device.type == "cpu" and len(kept) < MOST_KEPT and made.nbytes >= LEAST:
+                kept.append(made)
+                return made.detach()
+            return made
+
+
+def _holders(tensor: Tensor) -> int:
+    """How many tensors hold the memory of one, and how many names the storage itself has."""
+    storage = tensor.untyped_storage()
+    tensors = int(torch._C._storage_Use_Count(storage._cdata)) - 1  # without `storage`
+    return tensors + sys.getrefcount(storage) - 2  # that name, and the argument

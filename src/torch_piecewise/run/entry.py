@@ -1,0 +1,151 @@
+"""The entry of a graph that was cut: generated Python that can be read.
+
+def call(args):
+    x, = args
+    args.clear()
+    mul = pool.empty((1024, 512), (512, 1), float32, cpu)
+    # dim 0 in [0, 256)
+    piece_1_0([view(x, (256, 512), (512, 1), 0), view(mul, (256, 512), (512, 1), 0)])
+    ...
+    del x
+    return (mul,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import SymInt
+from torch.fx import Node
+
+from torch_piecewise.graph.parts import Part
+from torch_piecewise.graph.pieces import Handed, Input, Into, PartOf, buffer_like
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is needed to write the entry: the graph's inputs and results, and its parts in order.
+
+    `results` are nodes or plain values, as in the graph's output.
+    """
+
+    inputs: Sequence[Node]
+    results: Sequence[Any]
+    parts: Sequence[Part]
+    names: dict[Node | PartOf, str] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)  # the part that is the last to read a name
+    constants: dict[str, Any] = field(default_factory=dict)
+
+    def source(self) -> str:
+        """The text of `call(args)`; it takes the names in `globals_of`."""
+        for number, node in enumerate(self.inputs):
+            self.names[node] = f"arg{number}_{_clean(node.name)}"
+        self.note_last()
+        return "\n".join(["def call(args):", *(f"    {line}" for line in self.lines()), ""])
+
+    def note_last(self) -> None:
+        for number, part in enumerate(self.parts):
+            for given in part.inputs:
+                self.last[self.name(_key(given))] = number
+        kept = [n for n in self.results if isinstance(n, Node)]
+        for node in kept:
+            self.last[self.name(node)] = len(self.parts)
+
+    def name(self, key: Node | PartOf) -> str:
+        if key not in self.names:
+            plain = _clean(key.name if isinstance(key, Node) else f"{key.node.name}_{key.number}")
+            self.names[key] = plain
+        return self.names[key]
+
+    def lines(self) -> Iterator[str]:
+        names = [self.name(node) for node in self.inputs]
+        if names:
+            yield f"{', '.join(names)}, = args"
+        yield "args.clear()"
+        yield from self.symbols()
+        yield from self.dropped([n for n in names if n not in self.last])
+        begun: set[Node] = set()
+        for number, part in enumerate(self.parts):
+            if part.range is not None:
+                yield f"# {part.name}: {part.range}"
+            for into in part.written:
+                if into.node not in begun:
+                    begun.add(into.node)
+                    yield f"{self.name(into.node)} = {self.buffer(into.node)}"
+            yield self.call(part)
+            made = {self.name(r) for r in part.results}
+            ended = [n for n, k in self.last.items() if k == number]
+            unread = [n for n in made if n not in self.last]
+            yield from self.dropped([*ended, *unread])
+        yield f"return ({''.join(self.result(r) + ', ' for r in self.results)})"
+
+    def dropped(self, names: Sequence[str]) -> Iterator[str]:
+        if names:
+            yield f"del {', '.join(dict.fromkeys(names))}"
+
+    def call(self, part: Part) -> str:
+        given = ", ".join(self.handed(each) for each in part.inputs)
+        made = "".join(f"{self.name(r)}, " for r in part.results)
+        return f"{made}{'= ' if made else ''}{part.name}([{given}])"
+
+    def handed(self, given: Handed) -> str:
+        if isinstance(given, Input) and given.dim is None:
+            return self.name(given.node)
+        if isinstance(given, PartOf):
+            return self.name(given)
+        assert given.dim is not None and given.range is not None
+        whole = buffer_like(given.node) if isinstance(given, Into) else given.node.meta["val"]
+        start, size = given.range.start, given.range.size
+        name = self.name(given.node)
+        if any(isinstance(n, SymInt) for n in (start, size, *whole.shape, *whole.stride())):
+            return f"{name}.narrow({given.dim}, {self.size(start)}, {self.size(size)})"
+        shape = list(whole.shape)
+        shape[given.dim] = size
+        offset = start * whole.stride(given.dim)
+        return f"view({name}, {tuple(shape)}, {tuple(whole.stride())}, {offset})"
+
+    def buffer(self, node: Node) -> str:
+        like = buffer_like(node)
+        shape, stride = (self.sizes(numbers) for numbers in (like.shape, like.stride()))
+        dtype = str(like.dtype).removeprefix("torch.")
+        device = f"device_{_clean(str(like.device))}"
+        self.constants.update({dtype: like.dtype, device: like.device})
+        return f"pool.empty({shape}, {stride}, {dtype}, {device})"
+
+    def sizes(self, numbers: Sequence[Any]) -> str:
+        return f"({''.join(self.size(n) + ', ' for n in numbers)})"
+
+    def size(self, number: Any) -> str:
+        """A size in terms of the graph's inputs."""
+        if not isinstance(number, SymInt):
+            return str(number)
+        return f"({number.node.expr})"
+
+    def symbols(self) -> Iterator[str]:
+        """The names of sizes that are inputs of the graph."""
+        for node in self.inputs:
+            number = node.meta.get("val")
+            if isinstance(number, SymInt) and number.node.expr.is_Symbol:
+                yield f"{number.node.expr} = {self.name(node)}"
+
+    def result(self, value: Any) -> str:
+        if isinstance(value, Node):
+            return self.name(value)
+        return repr(value)
+
+
+def _key(given: Handed) -> Node | PartOf:
+    return given if isinstance(given, PartOf) else given.node
+
+
+def _clean(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def load(source: str, names: Mapping[str, Any]) -> Any:
+    """The function `call` of an entry's text, with these global names."""
+    scope = dict(names)
+    exec(compile(source, "<entry of torch_piecewise>", "exec"), scope)
+    return scope["call"]
