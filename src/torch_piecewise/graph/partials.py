@@ -85,27 +85,27 @@ def together(to: Builder, values: list[Node]) -> Node:
 class Fold:
     """A reduction of the ranges' results, a stack of them: an operator, its further arguments.
 
-    `dtype` is the argument of the node's operator that says what to compute in, where there is
-    one; `widened` says that the input is to be converted instead.
+    Where the operators are `typed`, their argument `dtype` says what to compute in; where the
+    input is to be `widened`, it is converted to that instead.
     """
 
     target: Any
     rest: tuple[Any, ...] = ([0], False)
-    dtype: str | None = None
+    typed: bool = False
     widened: bool = False
 
 
-SUM = Fold(aten.sum.dim_IntList, dtype="dtype")
-PROD = Fold(aten.prod.dim_int, (0, False), dtype="dtype")
+SUM = Fold(aten.sum.dim_IntList, typed=True)
+PROD = Fold(aten.prod.dim_int, (0, False), typed=True)
 MAX, MIN = Fold(aten.amax.default), Fold(aten.amin.default)
 ANY, ALL = Fold(aten.any.dim, (0, False)), Fold(aten.all.dim, (0, False))
 FOLDS: Mapping[Any, Fold] = {
     aten.sum.default: SUM,
     aten.sum.dim_IntList: SUM,
-    prims.sum.default: Fold(aten.sum.dim_IntList, dtype="output_dtype"),
+    prims.sum.default: Fold(aten.sum.dim_IntList, widened=True),
     aten.prod.default: PROD,
     aten.prod.dim_int: PROD,
-    prims.prod.default: Fold(aten.prod.dim_int, (0, False), dtype="output_dtype"),
+    prims.prod.default: Fold(aten.prod.dim_int, (0, False), widened=True),
     aten.amax.default: MAX,
     aten.max.default: MAX,
     prims.amax.default: MAX,
@@ -133,12 +133,13 @@ class Folded(OverDim):
         kwargs = dict(self.node.kwargs)
         if self.fold.widened:
             given = converted(to, given, self.wide)
-        if self.fold.dtype:
-            kwargs[self.fold.dtype] = self.wide
+            kwargs.pop("output_dtype", None)  # it is what the input is converted to
+        if self.fold.typed:
+            kwargs["dtype"] = self.wide
         return to.call(self.node.target, given, *self.node.args[1:], **kwargs)
 
     def combine(self, to: Builder, parts: list[Node], sizes: list[Bound]) -> Node:
-        dtype = {"dtype": self.wide} if self.fold.dtype else {}
+        dtype = {"dtype": self.wide} if self.fold.typed else {}
         made = to.call(self.fold.target, stacked(to, parts), *self.fold.rest, **dtype)
         return self.rounded(to, made)
 
@@ -257,7 +258,7 @@ def vector_norm(node: Node, source: Node, dim: int) -> Partial:
     refuse_others(node, source, dim)
     refuse_complex(node, source)
     order = arguments(node)["ord"]
-    norm = Fold(node.target, (order, [0], False), dtype="dtype")
+    norm = Fold(node.target, (order, [0], False), typed=True)
     return Folded(node, source, dim, SUM if order == 0 else norm)
 
 

@@ -51,56 +51,82 @@ def each(numbers: Any, count: int) -> list[Bound]:
 
 
 @dataclass(frozen=True)
-class ConvolutionSpace:
-    """A convolution over a range of a dim of space, padded by hand at the true edges."""
+class Space:
+    """A convolution or pool over a range of a dim of space.
+
+    Where the range reads no padding, it runs without. At an edge it runs with the padding of the
+    whole on both sides: it starts early enough for the windows to stay in place, and the few
+    positions too much are sliced away. Padding by hand would copy the input, and is no way for
+    maxima and for averages that don't count it.
+    """
 
     node: Node
+    name: str  # of the argument that is read in windows
     dim: int
     window: Window
+    place: int  # among the dims of space
+    space: int
 
     @property
     def inputs(self) -> tuple[tuple[Node, int | None], ...]:
-        given = arguments(self.node)
-        others = [given[name] for name in ("weight", "bias") if given[name] is not None]
-        return ((given["input"], self.dim), *((node, None) for node in others))
+        return ByArgument(self.node, {self.name: self.dim}).inputs
 
     def needs(self, range: Range) -> tuple[Need, ...]:
-        source, *others = (node for node, _ in self.inputs)
-        read, _, _ = self._read(range)
-        return (Need(source, self.dim, read), *(Need(node) for node in others))
+        return ByArgument(self.node, {self.name: self.dim}).needs(self._read(range))
 
-    def _read(self, range: Range) -> tuple[Range, Bound, Bound]:
-        """What is read of the input, and the padding before and after it.
+    def _first(self, range: Range) -> Bound:
+        """The first position of the value that is computed."""
+        window = self.window
+        if window.inside(range):
+            return range.start
+        early = max(range.start + -window.padding // window.stride, 0)
+        return min(early, (window.size - 1) // window.stride)
 
-        At least one position is read, as an empty slice is trouble: where all is padding, it is
-        one of the edge, with the padding for the whole range on its inner side.
-        """
-        reach, size = self.window.reach(range), self.window.size
-        if reach.stop <= 0:
-            return Range(0, 1), 0, reach.size
-        if reach.start >= size:
-            return Range(size - 1, size), reach.size, 0
-        read = Range(max(reach.start, 0), min(reach.stop, size))
-        return read, read.start - reach.start, reach.stop - read.stop
+    def _read(self, range: Range) -> Range:
+        """At least one position, also where the windows have nothing but padding."""
+        reach, window = self.window.reach(range), self.window
+        if window.inside(range):
+            return reach
+        start = self._first(range) * window.stride
+        return Range(start, min(max(reach.stop, start + 1), window.size))
 
     def emit(self, to: Any, range: Range) -> Node:
-        given = dict(arguments(self.node))
-        source, (read, before, after) = given["input"], self._read(range)
-        part = to.get(Need(source, self.dim, read))
-        for name in ("weight", "bias"):
-            given[name] = None if given[name] is None else to.get(Need(given[name]))
-        ndim, reach = len(shape(source)), self.window.reach(range)
-        padding = each(given["padding"], ndim - 2)
-        if same(before, after):  # the convolution's own padding is that
-            padding[self.dim - 2] = before
-        else:
-            pads = [0] * (2 * (ndim - 1 - self.dim)) + [before, after]
-            part = to.call(aten.constant_pad_nd.default, part, pads, 0)
-            padding[self.dim - 2] = 0
-        if not same(before + read.size + after, reach.size):  # what was read is dropped
-            start = 0 if same(after, 0) else 1
-            part = to.call(aten.slice.Tensor, part, self.dim, start, start + reach.size)
-        return call(to, self.node, {**given, "input": part, "padding": padding})
+        padding = each(arguments(self.node)["padding"], self.space)
+        if self.window.inside(range):
+            padding[self.place] = 0
+        whole = ByArgument(self.node, {self.name: self.dim}, lambda _: {"padding": padding})
+        found = whole.emit(to, self._read(range))
+        start = range.start - self._first(range)
+
+        def part(node: Node) -> Node:
+            if same(shape(node)[self.dim], range.size):
+                return node
+            cut: Node = to.call(aten.slice.Tensor, node, self.dim, start, start + range.size)
+            return cut
+
+        if not isinstance(found.meta["val"], (tuple, list)):
+            return part(found)
+        values, places = (part(to.call(operator.getitem, found, k)) for k in (0, 1))
+        if self.node.target in _MAXIMA:
+            places = self._moved(to, places, self._read(range))
+        return together(to, [values, places])
+
+    def _moved(self, to: Any, indices: Node, read: Range) -> Node:
+        """Flat positions inside what was read, as those inside the whole input.
+
+        A flat position is (outer * size + x) * inner + rest, with x along the dim that is cut.
+        """
+        inner: Bound = 1
+        for size in shape(arguments(self.node)[self.name])[self.dim + 1 :]:
+            inner = inner * size
+        moved: Node = to.call(aten.add.Tensor, indices, read.start * inner)
+        lacking = (self.window.size - read.size) * inner
+        if self.place == 0 or same(lacking, 0):
+            return moved
+        plane = read.size * inner
+        outer = to.call(aten.div.Tensor_mode, indices, plane, rounding_mode="floor")
+        found: Node = to.call(aten.add.Tensor, moved, to.call(aten.mul.Tensor, outer, lacking))
+        return found
 
 
 @dataclass(frozen=True)
@@ -170,7 +196,7 @@ def convolution(node: Node, dim: int) -> Cut:
         shape(weight)[dim],
         *(each(given[name], space)[dim - 2] for name in ("stride", "padding", "dilation")),
     )
-    return ConvolutionSpace(node, dim, window)
+    return Space(node, "input", dim, window, dim - 2, space)
 
 
 def _groups(node: Node) -> ConvolutionGroups:
@@ -196,84 +222,6 @@ _MAXIMA: dict[Any, int] = {
 _OFFSETS = prims._low_memory_max_pool_with_offsets.default  # offsets inside a window: they stay
 
 
-@dataclass(frozen=True)
-class PoolSpace:
-    """A pool over a range of a dim of space.
-
-    Where the range reads no padding, the pool runs without. At an edge it runs with the padding of
-    the whole on both sides, as the pool's own padding is no number that could be put there by
-    hand: it starts early enough for the windows to stay in place, and what it gives too much is
-    sliced away.
-    """
-
-    node: Node
-    source: Node
-    dim: int
-    place: int  # among the dims of space
-    space: int
-    window: Window
-
-    @property
-    def inputs(self) -> tuple[tuple[Node, int | None], ...]:
-        return ((self.source, self.dim),)
-
-    def needs(self, range: Range) -> tuple[Need, ...]:
-        return (Need(self.source, self.dim, self._read(range)),)
-
-    def _first(self, range: Range) -> Bound:
-        """The first position of the value that is computed."""
-        if self.window.inside(range):
-            return range.start
-        return max(range.start + -self.window.padding // self.window.stride, 0)
-
-    def _read(self, range: Range) -> Range:
-        reach = self.window.reach(range)
-        if self.window.inside(range):
-            return reach
-        return Range(self._first(range) * self.window.stride, min(reach.stop, self.window.size))
-
-    def emit(self, to: Any, range: Range) -> Node:
-        (need,), given = self.needs(range), dict(arguments(self.node))
-        padding = each(given["padding"], self.space)
-        if self.window.inside(range):
-            padding[self.place] = 0
-        given = {**given, "self": to.get(need), "padding": padding}
-        found = call(to, self.node, given)
-        values = found.meta["val"]
-        start = range.start - self._first(range)
-        several = isinstance(values, (tuple, list))
-        fits = same((values[0] if several else values).shape[self.dim], range.size)
-        if fits and (not several or self.node.target is _OFFSETS):
-            return found
-        parts = [to.call(operator.getitem, found, k) for k in (0, 1)] if several else [found]
-        if not fits:
-            parts = [
-                to.call(aten.slice.Tensor, part, self.dim, start, start + range.size)
-                for part in parts
-            ]
-        if self.node.target in _MAXIMA:
-            parts[1] = self._moved(to, parts[1], self._read(range))
-        made: Node = together(to, parts) if several else parts[0]
-        return made
-
-    def _moved(self, to: Any, indices: Node, read: Range) -> Node:
-        """Flat positions inside what was read, as those inside the whole input.
-
-        A flat position is (outer * size + x) * inner + rest, with x along the dim that is cut.
-        """
-        whole, inner = shape(self.source), 1
-        for size in whole[self.dim + 1 :]:
-            inner = inner * size
-        moved: Node = to.call(aten.add.Tensor, indices, read.start * inner)
-        lacking = (self.window.size - read.size) * inner
-        if self.place == 0 or same(lacking, 0):
-            return moved
-        plane = read.size * inner
-        outer = to.call(aten.div.Tensor_mode, indices, plane, rounding_mode="floor")
-        found: Node = to.call(aten.add.Tensor, moved, to.call(aten.mul.Tensor, outer, lacking))
-        return found
-
-
 @rule(*_AVERAGES, *_MAXIMA, _OFFSETS)
 def pool(node: Node, dim: int) -> Cut:
     """Planes apart as they are; inside a plane with what the windows read of their neighbours."""
@@ -290,7 +238,7 @@ def pool(node: Node, dim: int) -> Cut:
         each(given["padding"], space)[place],
         each(given.get("dilation", 1), space)[place],
     )
-    return PoolSpace(node, given["self"], dim, place, space, window)
+    return Space(node, "self", dim, window, place, space)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from torch_piecewise.graph.pieces import buffer_like
 from torch_piecewise.run.buffers import Pool
 from torch_piecewise.run.entry import Entry, load
 
+ALIGNED = 64  # bytes; inputs that begin at a multiple may be read by vectors
 view = torch._C._dynamo.guards._reinterpret_tensor
 
 
@@ -36,17 +37,45 @@ def compile_in_ranges(gm: GraphModule, config: Config, **kwargs: Any) -> Callabl
     inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
     entry = Entry(inputs, results, parts)
     source = entry.source()
-    compiled = {part.name: compile_part(part, gm, **kwargs) for part in parts}
+    compiled = compile_parts(parts, **kwargs)
     call = load(source, {**compiled, **entry.constants, "pool": Pool(), "view": view})
     call._boxed_call = True
     _tell_strides(results)
     return call
 
 
-def compile_part(part: Part, gm: GraphModule, **kwargs: Any) -> Callable[..., Any]:
-    """One part, as Inductor compiles a graph; what it writes to comes last of its inputs."""
-    placeholders = [n for n in part.module.graph.nodes if n.op == "placeholder"]
-    given = [n.meta["val"] for n in placeholders]
+def compile_parts(parts: Sequence[Part], **kwargs: Any) -> dict[str, Callable[..., Any]]:
+    """The parts by name, each compiled by itself; equal ones once."""
+    done: dict[object, Callable[..., Any]] = {}
+    compiled = {}
+    for part in parts:
+        key = same_code(part)
+        if key not in done:
+            done[key] = compile_part(part, **kwargs)
+        compiled[part.name] = done[key]
+    return compiled
+
+
+def same_code(part: Part) -> object:
+    """Equal for parts that are the same graph, with inputs of the same form and alignment."""
+    inputs = tuple(
+        (tuple(v.shape), v.stride(), v.dtype, v.device, v.storage_offset() * v.itemsize % ALIGNED)
+        if isinstance(v, torch.Tensor)
+        else v
+        for v in values_of(part)
+    )
+    return part.module.code, inputs
+
+
+def values_of(part: Part) -> list[Any]:
+    """The traced inputs of a part."""
+    nodes = part.module.graph.nodes
+    return [n.meta["val"] for n in nodes if n.op == "placeholder"]
+
+
+def compile_part(part: Part, **kwargs: Any) -> Callable[..., Any]:
+    """One part, as Inductor compiles a graph."""
+    given = values_of(part)
     module = decomposed(part.module, given)
     output = module.graph.output_node()  # the entry relies on their strides
     output.meta["user_visible_output_idxs"] = list(range(len(part.results)))
