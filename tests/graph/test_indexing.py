@@ -80,6 +80,17 @@ def test_index(read, at):
     check(lambda x, i, j, k, t: read(x, at(i, j, k, t)), X, ROWS, COLS, DEEP, TABLE)
 
 
+@pytest.mark.parametrize("places", [ROWS[:5], TABLE[:5, :2]])
+def test_places_side_by_side_or_not_behind_a_dim(places):
+    """Not side by side, their dims come before that of the first dim."""
+    x, places = torch.randn(5, 7, 6, 8), places.clamp(max=5)
+    check(lambda x, i: aten.index.Tensor(x, [None, i, None, i]), x, places)
+    check(lambda x, i: aten.index.Tensor(x, [None, i, i]), x, places)
+    put = lambda x, i, v: aten.index_put(x, [None, i, None, i], v, True)  # noqa: E731
+    values = torch.randn(*places.shape, 5, 6)
+    check(put, x, places, values, refused={1: "scatter", 3: "scatter"})
+
+
 def test_negative_indices():
     check(lambda x, i: x[:, i], X, torch.tensor([-1, 0, -6, -2, 3, 3, -1]))
 

@@ -64,7 +64,7 @@ def test_two_ranges_of_a_node_inside_a_piece():
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_stack(dim):
     check(lambda x: aten.stack.default([x, x * 2, x, x + 1], dim), X)
-    check(lambda x: aten.stack.default([x, x.long()], dim), X)
+    check(lambda x: aten.stack.default([x, x.long(), x, x.long()], dim), X)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,8 @@ def test_a_range_in_the_padding_reads_nothing():
     assert not cut.needs(Range(0, 4)) and not cut.needs(Range(11, 16))
     assert [n.range for n in cut.needs(Range(3, 6))] == [Range(0, 2)]
     assert [n.range for n in cut.needs(Range(9, 14))] == [Range(5, 7)]
+    piece, _ = build({pad: (cut, 0)}, {pad: Range(5, 9)})
+    assert not [n for n in piece.graph.nodes if n.op == "call_function"]  # no padding of none
 
 
 @pytest.mark.parametrize(
@@ -111,9 +113,15 @@ def test_slice_scatter(place):
           X.T.contiguous(), source.T.contiguous() * 3)  # fmt: skip
 
 
+@pytest.mark.parametrize("dims", [[1], [-1, 0], [], [2, -3]])
+def test_flip(dims):
+    check(lambda x: aten.flip.default(x, dims), Z)
+
+
 def test_slice_scatter_in_steps():
     check(lambda x, s: aten.slice_scatter.default(x, s, 0, 1, 7, 2), X, X[:3] * 3,
           refused={0: "scatter"})  # fmt: skip
+    check(lambda x, s: aten.slice_scatter.default(x, s, 0, 1, 2, 2), X, X[:1] * 3)
 
 
 def test_a_source_that_is_broadcast_is_refused():

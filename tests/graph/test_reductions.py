@@ -229,7 +229,7 @@ def test_batch_norm_that_computes_its_statistics(fn):
     ],
 )
 def test_batch_norm_that_writes_its_statistics(fn):
-    check_batch_norm(fn, X, W, B, C, D, refused={d: "mutation" for d in range(3)})
+    check_batch_norm(fn, X, W, B, C, D, refused=dict.fromkeys(range(3), "mutation"))
 
 
 def by_hand(target, *args):

@@ -157,8 +157,6 @@ def test_squeeze(fn, shape):
         lambda x: aten.lift_fresh_copy.default(x),
         lambda x: aten.select.int(x, 1, 3),
         lambda x: aten.select.int(x, -1, -2),
-        lambda x: aten.flip.default(x, [1]),
-        lambda x: aten.flip.default(x, [-1, 0]),
     ],
 )
 def test_every_dim_is_cut(fn):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
+import torch._inductor.inductor_prims  # registers the pools that save memory
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import (
@@ -309,8 +312,6 @@ def test_pieces_compile(fn):
         piece, found = build({node: (cut_along(node, 3), 3)}, {node: each})
         made = found[node]
         several = isinstance(made.meta["val"], tuple)
-        import operator
-
         results = [piece.call(operator.getitem, made, k) for k in (0, 1)] if several else [made]
         module = finished(piece, results)
         given = [real(i, values).contiguous() for i in piece.inputs]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 
 import torch
-from torch._guards import detect_fake_mode
 from torch.fx import Node
 
 from .axes import Bound, CannotCut, Cut, Need, Range, named, rule, same, shape, value
@@ -56,41 +54,39 @@ class CausalRows:
         query = to.get(Need(given["query"], ROWS, range))
         key, values = to.get(Need(given["key"])), to.get(Need(given["value"]))
         columns = shape(given["key"])[ROWS]
-        if same(shape(given["query"])[ROWS], columns):
+        returns_weights = self.node.target is aten._scaled_dot_product_attention_math.default
+        if same(shape(given["query"])[ROWS], columns) and not returns_weights:
             columns = range.stop
             key, values = (
                 to.call(aten.slice.Tensor, each, ROWS, 0, columns) for each in (key, values)
             )
-        mask = self._mask(to, range, columns)
+        mask = self._mask(to, query, range, columns)
         changed = {"query": query, "key": key, "value": values, self.mask: mask}
         return call(to, self.node, {**given, **changed, "is_causal": False})
 
-    def _mask(self, to: Any, range: Range, columns: Bound) -> Node:
+    def _mask(self, to: Any, own: Node, range: Range, columns: Bound) -> Node:
         """0 where a row sees a column, -inf elsewhere, to be added.
 
         Its rows lie 16 columns aligned in memory, as kernels of attention on GPUs ask for.
         """
-        query = value(arguments(self.node)["query"])
+        query = value(own)
         kind = {"dtype": torch.int64, "device": query.device, "requires_grad": False}
         aligned = -(-columns // 16) * 16
         like = {"dtype": query.dtype, "device": query.device}
-        with _faked(query):  # these make tensors of nothing
-            rows = to.call(prims.iota.default, range.size, start=range.start, step=1, **kind)
-            all_ = to.call(prims.iota.default, aligned, start=0, step=1, **kind)
-            seen, hidden = (to.call(aten.full.default, [], x, **like) for x in (0.0, -torch.inf))
+        rows = to.call(prims.iota.default, range.size, start=range.start, step=1, **kind)
+        all_ = to.call(prims.iota.default, aligned, start=0, step=1, **kind)
+        seen, hidden = (to.call(aten.full.default, [], x, **like) for x in (0.0, -torch.inf))
         below = to.call(aten.ge.Tensor, to.call(aten.unsqueeze.default, rows, 1), all_)
         mask: Node = to.call(aten.where.self, below, seen, hidden)
         if not same(aligned, columns):
             mask = to.call(aten.slice.Tensor, mask, 1, 0, columns)
         if self.mask == "attn_bias":
-            sizes = [*query.shape[:ROWS], range.size, columns]
-            mask = to.call(aten.expand.default, mask, sizes)
+            of_all = [
+                size if isinstance(size, int) else to.call(aten.sym_size.int, own, dim)
+                for dim, size in enumerate(query.shape[:ROWS])
+            ]
+            mask = to.call(aten.expand.default, mask, [*of_all, range.size, columns])
         return mask
-
-
-def _faked(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    """The mode in which new tensors are fake where this one is."""
-    return detect_fake_mode(tensor) or nullcontext()
 
 
 @rule(*_MASKS)

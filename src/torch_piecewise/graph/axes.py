@@ -23,12 +23,18 @@ from torch.fx import Node
 Bound = Any  # int or torch.SymInt
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Range:
-    """The positions `[start, stop)` of a dim."""
+    """The positions `[start, stop)` of a dim. Equal where the bounds are the same expressions."""
 
     start: Bound
     stop: Bound
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Range) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     @property
     def size(self) -> Bound:
@@ -148,7 +154,7 @@ PARTIAL_RULES: dict[Any, PartialRule] = {}
 
 
 def rule(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for operators (overloads)."""
+    """Register a rule for operators: overloads, or names of those that come with Inductor."""
 
     def register(found: Rule) -> Rule:
         for target in targets:
@@ -173,7 +179,7 @@ def partial_rule(*targets: Any) -> Callable[[PartialRule], PartialRule]:
 
 def find_rule(node: Node) -> Rule | None:
     """The rule for a node's operator, None where there is none."""
-    found = RULES.get(node.target)
+    found = RULES.get(node.target) or RULES.get(str(node.target))
     if found is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
         from .pointwise import pointwise
 
@@ -191,8 +197,9 @@ def cut_along(node: Node, dim: int) -> Cut:
 
 
 def refuse_effects(node: Node) -> None:
-    """Raise for what draws random numbers or writes to an argument."""
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+    """Raise for what draws random numbers, unless its rule knows, or writes to an argument."""
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.nondeterministic_seeded in tags and node.target not in RULES:
         raise CannotCut("random", f"{named(node)} draws random numbers, in one order for all")
     schema = getattr(node.target, "_schema", None)
     if schema is not None and schema.is_mutable:
@@ -236,6 +243,15 @@ def same(a: Bound, b: Bound) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return bool(statically_known_true(a == b))
+
+
+def together(*values: Any) -> tuple[Any, ...]:
+    """A node with several values, of several nodes: no operator does just that."""
+    return values
+
+
+# Inductor, where it meets the node in a graph, calls this with what it has for the values
+together._inductor_lowering_function = True  # type: ignore[attr-defined]
 
 
 def wrapped(dim: int, ndim: int) -> int:

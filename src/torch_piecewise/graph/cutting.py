@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -39,13 +41,26 @@ def cut(
     if not isinstance(gm, torch.nn.Module):
         call = "cut(gm, example_inputs, ranges, dim)"
         raise ArgumentError.of(call, "gm", gm, "a module", "cut(gm, [x], [0, 256, None])")
-    traced = make_fx(gm, tracing_mode="fake", pre_dispatch=False)(*example_inputs)
+    traced = traced_to_aten(gm, example_inputs)
     results = returned(traced)
     target, number, found = target_of(results, given, dim)
     regions = regions_for(traced.graph, target, number, found, given)
     nodes = [r for r in results if isinstance(r, Node)]
     parts = Cutter(traced.graph, regions, found, shape(target)[number], nodes).parts()
     return _Joined(traced, list(parts), results).module()
+
+
+def traced_to_aten(gm: torch.nn.Module, example_inputs: Sequence[Any]) -> GraphModule:
+    """The ATen graph of a module; its parameters are attributes of it."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    inputs = [mode.from_tensor(x) if isinstance(x, Tensor) else x for x in example_inputs]
+    with mode, torch.no_grad():
+        traced = make_fx(gm)(*inputs)
+    traced.graph.eliminate_dead_code()
+    for node in traced.graph.nodes:
+        if node.op == "get_attr" and isinstance(getattr(traced, node.target), Tensor):
+            node.meta["val"] = mode.from_tensor(getattr(traced, node.target))
+    return traced
 
 
 def returned(gm: GraphModule) -> list[Any]:

@@ -161,7 +161,7 @@ def roll(node: Node, dim: int) -> Cut:
     return joined(node, segments, dim, then)
 
 
-@rule(aten.flip.default)
+@rule(aten.flip.default, "prims.rev.default")
 def flip(node: Node, dim: int) -> Cut:
     source, size = source_of(node), shape(node)[dim]
     dims = [wrapped(d, len(shape(node))) for d in argument(node, 1, "dims")]
@@ -169,7 +169,7 @@ def flip(node: Node, dim: int) -> Cut:
         return SameCall(node, {source: dim})
 
     def write(to: Builder, wanted: Range, part: Node) -> Node:
-        return to.call(aten.flip.default, part, dims)
+        return to.call(aten.flip.default, part, list(dims))
 
     return from_one(source, dim, write, lambda r: Range(size - r.stop, size - r.start))
 
@@ -182,13 +182,11 @@ def slice_scatter(node: Node, dim: int) -> Cut:
         if not same(shape(source)[dim], size):
             raise CannotCut("scatter", f"{named(node)} scatters a source that is broadcast")
         return SameCall(node, {base: dim, source: dim})
-    if not same(argument(node, 5, "step", 1), 1):
-        raise CannotCut("scatter", f"{named(node)} scatters in steps along {dim}")
-    start, inner = min(slice_start(argument(node, 3, "start"), size), size), shape(source)[dim]
+    start, inner = slice_start(argument(node, 3, "start"), size), shape(source)[dim]
     end = argument(node, 4, "end")
     end = size if end is None else min(end if end >= 0 else end + size, size)
     if not same(inner, max(end - start, 0)):
-        raise CannotCut("scatter", f"{named(node)} scatters a source that is broadcast")
+        raise CannotCut("scatter", f"{named(node)} scatters in steps, or broadcasts, along {dim}")
     stop = start + inner
     segments = [Segment(base, 0, start), Segment(source, 0, inner)]
     return joined(node, [*segments, Segment(base, stop, size - stop)], dim)

@@ -15,7 +15,19 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .axes import Bound, Builder, CannotCut, Need, Partial, Range, named, partial_rule, shape, value
+from .axes import (
+    Bound,
+    Builder,
+    CannotCut,
+    Need,
+    Partial,
+    Range,
+    named,
+    partial_rule,
+    shape,
+    together,
+    value,
+)
 from .reductions import arguments, reduced_dims
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -74,11 +86,6 @@ def converted(to: Builder, node: Node, dtype: torch.dtype) -> Node:
 
 def stacked(to: Builder, parts: list[Node]) -> Node:
     return to.call(aten.stack.default, parts, 0)
-
-
-def together(to: Builder, values: list[Node]) -> Node:
-    """One node with several values, which have one shape: no operator does just that."""
-    return to.call(aten.broadcast_tensors.default, values)
 
 
 @dataclass(frozen=True)
@@ -193,7 +200,7 @@ class Moments(OverDim):
             variance = to.call(aten.sqrt.default, variance)
         variance = self.rounded(to, variance)
         if self.node.target in (aten.var_mean.correction, aten.std_mean.correction):
-            return together(to, [variance, self.rounded(to, mean)])
+            return to.call(together, variance, self.rounded(to, mean))
         return variance
 
 
@@ -226,7 +233,7 @@ class Extremum(OverDim):
         place = to.call(aten.select.int, found, 0, 0)
         if self.node.target in (aten.argmax.default, aten.argmin.default):
             return place
-        return together(to, [to.call(operator.getitem, best, 0), place])
+        return to.call(together, to.call(operator.getitem, best, 0), place)
 
 
 def refuse_others(node: Node, source: Node, dim: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -67,11 +68,12 @@ class PieceGraph:
         if node not in self.made:
             return self.outer(node, need.dim, need.range)
         if need.dim is None or need.range is None:
+            assert node not in self.demands or node not in self.cuts, f"{node} is made in ranges"
             return self.made[node]
         if node not in self.demands:  # made whole
-            return self.narrowed(
-                self.made[node], need.dim, Range(0, shape(node)[need.dim]), need.range
-            )
+            whole = Range(0, shape(node)[need.dim])
+            return self.narrowed(self.made[node], need.dim, whole, need.range)
+        assert need.dim == self.cuts[node][1], f"{node} is cut along another dim"
         return self.narrowed(self.made[node], need.dim, self.demands[node], need.range)
 
     def outer(self, node: Node, dim: int | None = None, range: Range | None = None) -> Node:
@@ -95,6 +97,7 @@ class PieceGraph:
     def narrowed(self, node: Node, dim: int, has: Range, wants: Range) -> Node:
         if _equal(has, wants):
             return node
+        assert isinstance(node.meta["val"], Tensor), f"{node} has several values"
         start = wants.start - has.start
         return self.call(aten.slice.Tensor, node, dim, start, start + wants.size)
 
@@ -152,6 +155,9 @@ def build(
     for node in reversed(list(cuts)):
         if node in demands:
             ask(cuts[node][0].needs(demands[node]))
+    for node in cuts:  # what takes one of several values takes as much as there is
+        if node.target is operator.getitem and node.args[0] in demands and node in demands:
+            demands[node] = demands[node.args[0]]  # type: ignore[index]
     piece = PieceGraph(cuts, demands)
     for node, (cut, _) in cuts.items():
         if node in demands:

@@ -27,6 +27,7 @@ from .axes import (
     shape,
     value,
 )
+from .pieces import PieceGraph
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,9 @@ class _Search:
     def found(self) -> Regions:
         self.forward()
         self.pull()
+        self.leave_views()
+        while self.leave_split_values():
+            pass
         return Regions(tuple(self.stages()), tuple(self.refused.values()))
 
     def backward(self, target: Node, dim: int) -> None:
@@ -168,8 +172,7 @@ class _Search:
                 cut = cut_along(node, dim)
             except CannotCut:
                 continue
-            takes = dict(cut.inputs)
-            if all(takes.get(n) == d for n, d in known.items()):
+            if all({own for n, own in cut.inputs if n is each} == {d} for each, d in known.items()):
                 return self.try_cut(node, dim) is not None
         return False
 
@@ -186,16 +189,70 @@ class _Search:
             if dim is not None and node not in self.refused:
                 self.try_cut(node, dim)
 
+    def leave_views(self) -> None:
+        """Results that are views of the graph's inputs stay that: a range would be a copy."""
+        results = self.graph.output_node().all_input_nodes
+        views: set[Node] = set()
+        for node in self.graph.nodes:
+            sources = [n for n in node.all_input_nodes if is_tensor(n)]
+            if node.op == "call_function" and is_view(node):
+                if all(n.op != "call_function" or n in views for n in sources):
+                    views.add(node)
+        for node in results:
+            while node in views:
+                self.cuts.pop(node, None)
+                node = next(n for n in node.all_input_nodes if is_tensor(n))
+
+    def leave_split_values(self) -> bool:
+        """A call with several values and the nodes that take one of them go together.
+
+        Says whether something was left whole for that.
+        """
+        for node in self.graph.nodes:
+            takes = node.target is operator.getitem and node in self.cuts
+            source = node.args[0] if takes else None
+            if takes and any(n is source for n, _ in self.cuts[node][0].inputs):
+                if source not in self.cuts:
+                    del self.cuts[node]
+                    return True
+            if node in self.cuts and not isinstance(node.meta["val"], Tensor):
+                if not all(user in self.cuts for user in node.users):
+                    del self.cuts[node]
+                    return True
+        return False
+
+    def needed(self) -> set[Node]:
+        """The calls that something reads: a cut may read other values than the call did."""
+        found = {n for n in self.graph.nodes if n.op == "output" or is_mutating(n)}
+        for node in reversed(self.graph.nodes):
+            if node not in found:
+                continue
+            found.update(self.read(node))
+        return found
+
+    def read(self, node: Node) -> list[Node]:
+        if node not in self.cuts and node not in self.partials:
+            return node.all_input_nodes
+        found = self.cuts[node][0] if node in self.cuts else self.partials[node]
+        sizes = [n for n in node.all_input_nodes if not is_tensor(n)]
+        return [*sizes, *(n for n, _ in found.inputs)]
+
     def reduced(self, node: Node, known: Mapping[Node, int]) -> bool:
         rule = PARTIAL_RULES.get(node.target)
         inputs = [n for n in node.all_input_nodes if is_tensor(n)]
         if rule is None or len(inputs) != 1:
             return False
         try:
-            self.partials[node] = rule(node, inputs[0], known[inputs[0]])
+            partial = rule(node, inputs[0], known[inputs[0]])
         except CannotCut as error:
             self.refused.setdefault(node, Refused(node, None, error.code, str(error)))
             return False
+        whole = Range(0, shape(inputs[0])[known[inputs[0]]])
+        if not isinstance(partial.emit(PieceGraph(), whole).meta["val"], Tensor):
+            text = f"the ranges of {named(node)} would give several values each"
+            self.refused.setdefault(node, Refused(node, None, "several-values", text))
+            return False
+        self.partials[node] = partial
         return True
 
     def stages(self) -> Iterator[Stage]:
@@ -212,10 +269,11 @@ class _Search:
 
     def levels(self) -> dict[Node, int]:
         levels: dict[Node, int] = {}
+        needed = self.needed()
         for node in self.graph.nodes:
-            if node.op == "call_function":
+            if node.op == "call_function" and node in needed:
                 is_cut = node in self.cuts or node in self.partials
-                least = [self.after(n, node, is_cut, levels) for n in node.all_input_nodes]
+                least = [self.after(n, node, is_cut, levels) for n in self.read(node)]
                 levels[node] = max([int(is_cut), *least])
         last = max(levels.values(), default=0)
         for node in levels:  # inputs are written to when all has been read
@@ -237,6 +295,13 @@ class _Search:
         found = self.cuts[user][0] if user in self.cuts else self.partials[user]
         local = all(d == self.cuts[node][1] for n, d in found.inputs if n is node)
         return own if local else own + 2
+
+
+def is_view(node: Node) -> bool:
+    """Whether a call's value shares the memory of its input."""
+    schema = getattr(node.target, "_schema", None)
+    returns = list(schema.returns) if schema is not None else []
+    return len(returns) == 1 and returns[0].alias_info is not None and not is_mutating(node)
 
 
 def is_mutating(node: Node) -> bool:

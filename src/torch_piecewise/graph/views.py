@@ -367,7 +367,7 @@ def getitem(node: Node, dim: int) -> Cut:
     if source.target is aten.unbind.int:
         return part_of_unbind(source, place, dim)
     mine, first = shape(node), shape(source)
-    if len(mine) != len(first) or not same(mine[dim], first[dim]):
+    if dim >= len(mine) or not same(mine[dim], first[dim]):
         raise CannotCut("results", f"dim {dim} of {named(node)} is no dim of the other results")
     return from_one(source, dim, lambda to, wanted, part: to.call(operator.getitem, part, place))
 

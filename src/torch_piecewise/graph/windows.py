@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._inductor import inductor_prims  # noqa: F401  (registers the pools that save memory)
 from torch.fx import Node
 
-from .axes import Bound, CannotCut, Cut, Need, Range, named, rule, same, shape
-from .partials import together
+from .axes import Bound, CannotCut, Cut, Need, Range, named, rule, same, shape, together
 from .products import ByArgument, arguments, call
 
-aten, prims = torch.ops.aten, torch.ops.prims
+aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -106,10 +104,13 @@ class Space:
 
         if not isinstance(found.meta["val"], (tuple, list)):
             return part(found)
+        if self.node.target is _OFFSETS and same(shape(found)[self.dim], range.size):
+            return found
         values, places = (part(to.call(operator.getitem, found, k)) for k in (0, 1))
         if self.node.target in _MAXIMA:
             places = self._moved(to, places, self._read(range))
-        return together(to, [values, places])
+        made: Node = to.call(together, values, places)
+        return made
 
     def _moved(self, to: Any, indices: Node, read: Range) -> Node:
         """Flat positions inside what was read, as those inside the whole input.
@@ -219,7 +220,7 @@ _MAXIMA: dict[Any, int] = {
     aten.max_pool2d_with_indices.default: 2,
     aten.max_pool3d_with_indices.default: 3,
 }
-_OFFSETS = prims._low_memory_max_pool_with_offsets.default  # offsets inside a window: they stay
+_OFFSETS = "prims._low_memory_max_pool_with_offsets.default"  # inside a window: they stay
 
 
 @rule(*_AVERAGES, *_MAXIMA, _OFFSETS)
@@ -263,7 +264,7 @@ class MovedIndices:
         return moved
 
 
-@rule(prims._low_memory_max_pool_offsets_to_indices.default)
+@rule("prims._low_memory_max_pool_offsets_to_indices.default")
 def offsets_to_indices(node: Node, dim: int) -> Cut:
     """Planes apart as they are; inside a plane the windows begin further on."""
     given = arguments(node)

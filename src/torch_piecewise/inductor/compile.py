@@ -62,7 +62,7 @@ def compile_graph(
         gate.install()  # a backward may come after somebody put back what was there before
         mine = scope.Scope(config, report, apply, apart, traces)
         with scope.entered(mine), _compiler_named():
-            if config.ranges is not None and not kwargs.get("is_backward"):
+            if config.ranges is not None:
                 return compile_in_ranges(gm, config, **kwargs)
             return compile_fx_inner(gm, inputs, **kwargs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -14,34 +14,83 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torch_piecewise.config import Config
-from torch_piecewise.graph.axes import is_tensor, shape
+from torch_piecewise.errors import RangeError
+from torch_piecewise.graph.axes import Range, is_tensor, shape
 from torch_piecewise.graph.cutting import regions_for, returned, target_of
 from torch_piecewise.graph.parts import Cutter, Part
 from torch_piecewise.graph.pieces import buffer_like
+from torch_piecewise.graph.regions import Regions, find_from
+from torch_piecewise.plan.plan import Plan, Reason, RegionPlan
+from torch_piecewise.plan.regions import region_plans
 from torch_piecewise.run.buffers import Pool
 from torch_piecewise.run.entry import Entry, load
 
+from . import scope
+
 ALIGNED = 64  # bytes; inputs that begin at a multiple may be read by vectors
-view = torch._C._dynamo.guards._reinterpret_tensor
+view: Any = getattr(torch._C._dynamo.guards, "_reinterpret_tensor")  # noqa: B009  (no stub)
 
 
 def compile_in_ranges(gm: GraphModule, config: Config, **kwargs: Any) -> Callable[..., Any]:
-    """The graph cut along the dim of its first output, as `config.ranges` says."""
+    """The graph cut along the dim of its first output, as `config.ranges` says.
+
+    A backward is cut along the same dim of the gradient of that output as far as that goes.
+    """
     assert config.ranges is not None
-    results = returned(gm)
-    target, dim, ranges = target_of(results, config.ranges, config.dim)
+    gm.graph.eliminate_dead_code()
+    if kwargs.get("is_backward"):
+        return _backward(gm, config, **kwargs)
+    target, dim, ranges = target_of(returned(gm), config.ranges, config.dim)
     regions = regions_for(gm.graph, target, dim, ranges, config.ranges)
+    return stitched(gm, regions, ranges, (target, dim), **kwargs)
+
+
+def _backward(gm: GraphModule, config: Config, **kwargs: Any) -> Callable[..., Any]:
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    tangent = next((n for n in placeholders if n.name.startswith("tangents")), None)
+    why = "it has no gradient of an output"
+    if tangent is not None and is_tensor(tangent):
+        try:
+            target, dim, ranges = target_of([tangent], config.ranges, config.dim)  # type: ignore[arg-type]
+        except RangeError as error:
+            why = str(error)
+        else:
+            regions = find_from(gm.graph, {target: dim})
+            if any(stage.is_cut for stage in regions.stages):
+                return stitched(gm, regions, ranges, (target, dim), **kwargs)
+            why = "; ".join(refused.text for refused in regions.refused) or "nothing reads it"
+    note = Reason("whole", "backward", f"compiled as one graph: {why}")
+    with _one_report((), (note,), **kwargs):
+        compiled: Callable[..., Any] = compile_fx_inner(gm, inputs_of(gm), **kwargs)
+    return compiled
+
+
+def stitched(
+    gm: GraphModule,
+    regions: Regions,
+    ranges: Sequence[Range],
+    of: tuple[Node, int],
+    **kwargs: Any,
+) -> Callable[..., Any]:
+    """The parts of a graph compiled, and the entry that calls them; `of` has the ranges' dim."""
+    target, dim = of
+    results = returned(gm)
     nodes = [r for r in results if isinstance(r, Node)]
-    cutter = Cutter(gm.graph, regions, ranges, shape(target)[dim], nodes)
-    parts = list(cutter.parts())
-    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    entry = Entry(inputs, results, parts)
+    parts = list(Cutter(gm.graph, regions, ranges, shape(target)[dim], nodes).parts())
+    entry = Entry([n for n in gm.graph.nodes if n.op == "placeholder"], results, parts)
     source = entry.source()
-    compiled = compile_parts(parts, **kwargs)
-    call = load(source, {**compiled, **entry.constants, "pool": Pool(), "view": view})
+    with _one_report(region_plans(regions, ranges, dim), **kwargs):
+        compiled = compile_parts(parts, **kwargs)
+    call: Any = load(source, {**compiled, **entry.constants, "pool": Pool(), "view": view})
     call._boxed_call = True
     _tell_strides(results)
-    return call
+    entry_of: Callable[..., Any] = call
+    return entry_of
+
+
+def inputs_of(gm: GraphModule) -> list[Any]:
+    """The traced inputs of a graph."""
+    return [n.meta["val"] for n in gm.graph.nodes if n.op == "placeholder"]
 
 
 def compile_parts(parts: Sequence[Part], **kwargs: Any) -> dict[str, Callable[..., Any]]:
@@ -58,29 +107,24 @@ def compile_parts(parts: Sequence[Part], **kwargs: Any) -> dict[str, Callable[..
 
 def same_code(part: Part) -> object:
     """Equal for parts that are the same graph, with inputs of the same form and alignment."""
-    inputs = tuple(
-        (tuple(v.shape), v.stride(), v.dtype, v.device, v.storage_offset() * v.itemsize % ALIGNED)
-        if isinstance(v, torch.Tensor)
-        else v
-        for v in values_of(part)
-    )
-    return part.module.code, inputs
+    return part.module.code, tuple(map(_form, inputs_of(part.module)))
 
 
-def values_of(part: Part) -> list[Any]:
-    """The traced inputs of a part."""
-    nodes = part.module.graph.nodes
-    return [n.meta["val"] for n in nodes if n.op == "placeholder"]
+def _form(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    offset = value.storage_offset() * value.itemsize % ALIGNED
+    return f"{tuple(value.shape)} {value.stride()} {value.dtype} {value.device} {offset}"
 
 
 def compile_part(part: Part, **kwargs: Any) -> Callable[..., Any]:
     """One part, as Inductor compiles a graph."""
-    given = values_of(part)
+    given = inputs_of(part.module)
     module = decomposed(part.module, given)
     output = module.graph.output_node()  # the entry relies on their strides
     output.meta["user_visible_output_idxs"] = list(range(len(part.results)))
     own = {**kwargs, "static_input_idxs": (), "cudagraphs": None}
-    with _strides_unheard():
+    with _apart():
         compiled: Callable[..., Any] = compile_fx_inner(module, given, **own)
     return compiled
 
@@ -96,17 +140,47 @@ def decomposed(module: GraphModule, given: Sequence[Any]) -> GraphModule:
 
 
 @contextmanager
-def _strides_unheard() -> Any:
-    """Parts don't tell AOTAutograd what strides their results have."""
+def _one_report(
+    regions: tuple[RegionPlan, ...], more: tuple[Reason, ...] = (), **kwargs: Any
+) -> Iterator[None]:
+    """The plans of the parts, heard as one of the whole graph."""
+    mine = scope.current()
+    assert mine is not None
+    report, heard = mine.report, list[Plan]()
+    mine.report = heard.append
+    try:
+        yield
+    finally:
+        mine.report = report
+    kinds = {(True, False): "backward", (False, True): "inference"}
+    kind = kinds.get((bool(kwargs.get("is_backward")), bool(kwargs.get("is_inference"))), "forward")
+    if report is not None:
+        nests = tuple(nest for plan in heard for nest in plan.nests)
+        notes = tuple(dict.fromkeys(note for plan in heard for note in plan.notes))
+        report(Plan(kind, nests, (*more, *notes), regions))
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """What AOTAutograd and Inductor tell each other about the whole graph isn't of its parts.
+
+    That is what strides the results have, and which inputs of a backward may be overwritten.
+    """
     context = TracingContext.try_get()
     if context is None:
         yield
         return
-    kept, context.output_strides = context.output_strides, None
+    metadata: Any = context.fw_metadata
+    strides, context.output_strides = context.output_strides, None
+    donated = getattr(metadata, "bw_donated_idxs", None)
+    if donated:
+        metadata.bw_donated_idxs = []
     try:
         yield
     finally:
-        context.output_strides = kept
+        context.output_strides = strides
+        if donated:
+            metadata.bw_donated_idxs = donated
 
 
 def _tell_strides(results: Sequence[Any]) -> None:

@@ -97,15 +97,37 @@ class NestPlan:
 
 
 @dataclass(frozen=True)
+class RegionPlan:
+    """Operators of a graph that run together: cut into pieces by ranges, or whole.
+
+    `dims` say which dim of how many values is cut, `ranges` are those of the output's dim, `reason`
+    says why the region began. `left` are operators that stay whole, each with the reason.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    ranges: tuple[str, ...]
+    reason: Reason
+    dims: tuple[int, ...] = ()
+    left: tuple[Reason, ...] = ()
+
+    @property
+    def cut(self) -> bool:
+        return bool(self.ranges)
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything decided for one graph. `kind` is "inference", "forward" or "backward".
 
     `notes` are decisions above the nests: which concatenations are computed by their readers.
+    `regions` are in the order in which they run; none where the graph is compiled as one.
     """
 
     kind: str
     nests: tuple[NestPlan, ...]
     notes: tuple[Reason, ...] = ()
+    regions: tuple[RegionPlan, ...] = ()
 
 
 def nest_to_json(nest: NestPlan) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from torch_piecewise.plan.plan import NestPlan, Plan, Reason, Seam
+from torch_piecewise.plan.plan import NestPlan, Plan, Reason, RegionPlan, Seam
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,31 @@ class Explanation:
         yield f"{', '.join(counts)}: {cut} cut, {whole} whole; {_count(self.pieces, 'piece')}"
         for number, (plan, lines) in enumerate(zip(self.plans, self.lines, strict=True)):
             yield f"\ngraph {number} ({plan.kind})"
+            yield from (line for region in plan.regions for line in region_text(region))
             yield from (f"  {note.where}: {note}" for note in plan.notes)
             for nest, own in zip(plan.nests, lines, strict=True):
                 yield from nest_text(nest, own)
+
+
+MOST_SHOWN = 6  # ranges, or operators, of a region
+
+
+def region_text(region: RegionPlan) -> Iterator[str]:
+    """One region for reading: what is cut where, or left whole, and why."""
+    operators = _shown(region.operators)
+    if region.cut:
+        dims = " and ".join(map(str, region.dims)) or "reduced"
+        said = f"dim {dims} in {_count(len(region.ranges), 'range')}: {_shown(region.ranges)}"
+    else:
+        said = "whole"
+    yield f"  {region.name}: {said}; {region.reason}"
+    yield f"    {_count(len(region.operators), 'operator')}: {operators}"
+    yield from (f"    left: {reason.where}: {reason}" for reason in region.left)
+
+
+def _shown(texts: tuple[str, ...]) -> str:
+    more = len(texts) - MOST_SHOWN
+    return ", ".join(texts[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def nest_text(nest: NestPlan, lines: tuple[SourceLine, ...] = ()) -> Iterator[str]:
@@ -74,8 +96,9 @@ def nest_text(nest: NestPlan, lines: tuple[SourceLine, ...] = ()) -> Iterator[st
 def plan_text(plan: Plan) -> str:
     """A plan alone, without source lines."""
     notes = (f"  {note.where}: {note}" for note in plan.notes)
+    regions = (line for region in plan.regions for line in region_text(region))
     return "\n".join(
-        [f"plan ({plan.kind})", *notes, *(t for n in plan.nests for t in nest_text(n))]
+        [f"plan ({plan.kind})", *regions, *notes, *(t for n in plan.nests for t in nest_text(n))]
     )
 
 

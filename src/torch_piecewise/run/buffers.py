@@ -34,7 +34,7 @@ class Pool:
         with self.lock:
             kept = self.kept.setdefault(key, [])
             for held in kept:
-                if _holders(held) == 1:
+                if _holders(held) == ALONE:
                     return held.detach()
             made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
             if device.type == "cpu" and len(kept) < MOST_KEPT and made.nbytes >= LEAST:
@@ -44,7 +44,14 @@ class Pool:
 
 
 def _holders(tensor: Tensor) -> int:
-    """How many tensors hold the memory of one, and how many names the storage itself has."""
+    """Counts the tensors that hold the memory of one, and the names that its storage has."""
     storage = tensor.untyped_storage()
-    tensors = int(torch._C._storage_Use_Count(storage._cdata)) - 1  # without `storage`
-    return tensors + sys.getrefcount(storage) - 2  # that name, and the argument
+    return int(torch._C._storage_Use_Count(storage._cdata)) + sys.getrefcount(storage)
+
+
+def _alone() -> int:
+    made = torch.empty(1)
+    return _holders(made)
+
+
+ALONE = _alone()  # what that is where nobody else holds the memory
