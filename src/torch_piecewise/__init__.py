@@ -5,9 +5,11 @@ from .errors import (
     CompilerMissing,
     OptionError,
     PiecewiseError,
+    RangeError,
     UnsupportedSetting,
     UnsupportedTorch,
 )
+from .graph.cutting import cut
 from .report.doctor import Finding, examine
 from .report.explain import explain
 from .report.explanation import Explanation, SourceLine
@@ -21,9 +23,11 @@ __all__ = [
     "Finding",
     "OptionError",
     "PiecewiseError",
+    "RangeError",
     "SourceLine",
     "UnsupportedSetting",
     "UnsupportedTorch",
+    "cut",
     "examine",
     "explain",
 ]

@@ -102,7 +102,8 @@ def test_a_dim_that_the_output_lacks():
         (lambda x: x.cumsum(0) * 2, "cumsum"),
         (lambda x: x.sort(0)[0] + 1, "sort"),
         (lambda x: torch.rand_like(x) + x, "rand"),
-        (lambda x: x.view(-1), "view"),
+        (lambda x: x.view(-1, 5).relu(), "joins dims of [100, 64]"),
+        (lambda x: x.t().reshape(-1) * 2, "view"),
     ],
 )
 def test_an_operator_in_the_way_is_named(fn, code):

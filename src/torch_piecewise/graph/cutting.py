@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -15,12 +16,21 @@ from torch_piecewise.errors import ArgumentError, RangeError
 
 from . import rules  # noqa: F401  (registers them)
 from .axes import CannotCut, Range, is_tensor, named, shape, wrapped
+from .normal import normalise
 from .parts import Cutter, Part
 from .pieces import Handed, Into, PartOf
 from .ranges import WANTED, Given, checked, resolve
 from .regions import Regions, find
 
 aten = torch.ops.aten
+# into what can be cut along the dim that they reduce
+TAKEN_APART = [
+    aten._softmax,
+    aten._log_softmax,
+    aten.native_layer_norm,
+    aten.native_group_norm,
+    aten._native_batch_norm_legit_no_training,
+]
 
 
 def cut(
@@ -45,9 +55,8 @@ def cut(
     results = returned(traced)
     target, number, found = target_of(results, given, dim)
     regions = regions_for(traced.graph, target, number, found, given)
-    nodes = [r for r in results if isinstance(r, Node)]
-    parts = Cutter(traced.graph, regions, found, shape(target)[number], nodes).parts()
-    return _Joined(traced, list(parts), results).module()
+    parts = parts_for(traced, regions, found, (target, number), given)
+    return _Joined(traced, parts, results).module()
 
 
 def traced_to_aten(gm: torch.nn.Module, example_inputs: Sequence[Any]) -> GraphModule:
@@ -55,11 +64,11 @@ def traced_to_aten(gm: torch.nn.Module, example_inputs: Sequence[Any]) -> GraphM
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     inputs = [mode.from_tensor(x) if isinstance(x, Tensor) else x for x in example_inputs]
     with mode, torch.no_grad():
-        traced = make_fx(gm)(*inputs)
-    traced.graph.eliminate_dead_code()
+        traced = make_fx(gm, decomposition_table=get_decompositions(TAKEN_APART))(*inputs)
     for node in traced.graph.nodes:
         if node.op == "get_attr" and isinstance(getattr(traced, node.target), Tensor):
             node.meta["val"] = mode.from_tensor(getattr(traced, node.target))
+    normalise(traced.graph)
     return traced
 
 
@@ -103,6 +112,25 @@ def regions_for(
         if refused.dim is not None:  # on the way back from the target
             raise in_the_way(named(refused.node), refused.text)
     return regions
+
+
+def parts_for(
+    gm: GraphModule,
+    regions: Regions,
+    ranges: Sequence[Range],
+    of: tuple[Node, int],
+    given: Given,
+) -> list[Part]:
+    """The graphs of the parts; `of` is the node and the dim that the ranges are of.
+
+    Raises RangeError where a range is none for an operator.
+    """
+    target, dim = of
+    nodes = [r for r in returned(gm) if isinstance(r, Node)]
+    try:
+        return list(Cutter(gm.graph, regions, ranges, shape(target)[dim], nodes).parts())
+    except CannotCut as error:
+        raise RangeError.in_the_way(given, dim, ranges, "a range", str(error)) from error
 
 
 class _Joined:

@@ -161,6 +161,27 @@ def roll(node: Node, dim: int) -> Cut:
     return joined(node, segments, dim, then)
 
 
+@rule(aten.repeat.default)
+def repeat(node: Node, dim: int) -> Cut:
+    """A range of several positions, again and again, is taken out of as many whole repeats."""
+    source, times = source_of(node), argument(node, 1, "repeats")
+    own = dim - len(times) + len(shape(source))
+    size = 1 if own < 0 else shape(source)[own]
+    once, single = same(times[dim], 1), same(size, 1)
+
+    def write(to: Builder, wanted: Range, part: Node) -> Node:
+        if once or single:
+            return to.call(
+                aten.repeat.default, part, resized(times, dim, 1 if once else wanted.size)
+            )
+        first, last = wanted.start // size, -(-wanted.stop // size)
+        found = to.call(aten.repeat.default, part, resized(times, dim, last - first))
+        start = wanted.start - first * size
+        return to.call(aten.slice.Tensor, found, dim, start, start + wanted.size)
+
+    return from_one(source, own if once and own >= 0 else None, write)
+
+
 @rule(aten.flip.default, "prims.rev.default")
 def flip(node: Node, dim: int) -> Cut:
     source, size = source_of(node), shape(node)[dim]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -61,7 +63,7 @@ class Cutter:
         for k, each in enumerate(self.ranges):
             wanted = {n: self.range_of(n, stage.cuts[n][1], each) for n in outputs}
             partials = {n: (p, self.over(p, each)) for n, p in stage.partials.items()}
-            piece, found = build(stage.cuts, wanted, partials)
+            piece, found = build(stage.cuts, wanted, partials, self.symbols)
             for node, part in wanted.items():
                 piece.write(found[node], Into(node, stage.cuts[node][1], part))
             self.hand_sizes(piece)
@@ -77,7 +79,7 @@ class Cutter:
         return self.range_of(node, dim, each)
 
     def whole(self, number: int, stage: Stage) -> Part:
-        piece = PieceGraph()
+        piece = PieceGraph(symbols=self.symbols)
         for node, partial in stage.combines.items():
             holders = []
             for k, _ in enumerate(self.ranges):
@@ -94,15 +96,20 @@ class Cutter:
 
     def value_of_part(self, node: Node, partial: Partial, k: int) -> object:
         """What one range gives, traced."""
-        return partial.emit(PieceGraph(), self.over(partial, self.ranges[k])).meta["val"]
+        return partial.emit(
+            PieceGraph(symbols=self.symbols), self.over(partial, self.ranges[k])
+        ).meta["val"]
+
+    @cached_property
+    def symbols(self) -> dict[Any, Node]:
+        """The graph's inputs that are sizes: the shapes of a piece may be made of them."""
+        found = {}
+        for node in self.graph.nodes:
+            size = node.meta.get("val") if node.op == "placeholder" else None
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                found[size.node.expr] = node
+        return found
 
     def hand_sizes(self, piece: PieceGraph) -> None:
-        """The graph's sizes: the shapes of a piece may be made of them."""
-        for node in self.graph.nodes:
-            if node.op == "placeholder" and _is_symbol(node.meta.get("val")):
-                piece.outer(node)
-
-
-def _is_symbol(value: object) -> bool:
-
-    return isinstance(value, torch.SymInt)
+        for node in self.symbols.values():
+            piece.outer(node)

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from .axes import Cut, Need, Partial, Range, shape, value
 
@@ -59,6 +61,7 @@ class PieceGraph:
     cuts: Mapping[Node, tuple[Cut, int]] = field(default_factory=dict)
     demands: Mapping[Node, Range] = field(default_factory=dict)
     graph: Graph = field(default_factory=Graph)
+    symbols: Mapping[Any, Node] = field(default_factory=dict)  # inputs that are sizes
     inputs: dict[Handed, Node] = field(default_factory=dict)
     made: dict[Node, Node] = field(default_factory=dict)
 
@@ -103,11 +106,24 @@ class PieceGraph:
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """See `axes.Builder`."""
-        made = self.graph.call_function(target, args, kwargs)
+        own_args, own_kwargs = tree_map(self.own_size, (args, kwargs), is_leaf=_is_node)
+        made = self.graph.call_function(target, own_args, own_kwargs)
         given, named_given = tree_map(_value, (args, kwargs), is_leaf=_is_node)
         with self.tracing():
             made.meta["val"] = target(*given, **named_given)
         return made
+
+    def own_size(self, arg: Any) -> Any:
+        """A size that is not known as a node: computed of the sizes that the piece is handed."""
+        if not isinstance(arg, torch.SymInt):
+            return arg
+        expr = arg.node.expr
+        known = {s: Proxy(self.outer(self.symbols[s])) for s in expr.free_symbols}
+        found = sympy_interp(PythonReferenceAnalysis, known, expr)
+        if isinstance(found, Proxy):
+            found.node.meta.setdefault("val", arg)
+            return found.node
+        return found
 
     def tracing(self) -> Any:
         """The mode in which the values were traced: a call without tensors needs to be told."""
@@ -135,6 +151,7 @@ def build(
     cuts: Mapping[Node, tuple[Cut, int]],
     outputs: Mapping[Node, Range],
     partials: Mapping[Node, tuple[Partial, Range]] | None = None,
+    symbols: Mapping[Any, Node] | None = None,
 ) -> tuple[PieceGraph, dict[Node, Node]]:
     """The piece that computes ranges of `outputs`, and the node of it for each of them.
 
@@ -158,7 +175,7 @@ def build(
     for node in cuts:  # what takes one of several values takes as much as there is
         if node.target is operator.getitem and node.args[0] in demands and node in demands:
             demands[node] = demands[node.args[0]]  # type: ignore[index]
-    piece = PieceGraph(cuts, demands)
+    piece = PieceGraph(cuts, demands, symbols=symbols or {})
     for node, (cut, _) in cuts.items():
         if node in demands:
             piece.made[node] = cut.emit(piece, demands[node])

@@ -130,18 +130,30 @@ def view(node: Node, dim: int) -> Cut:
     if found is None:
         text = f"{named(node)} of {list(shape(source))} as {list(sizes)} has no ranges along {dim}"
         raise CannotCut("view", text)
-    outer, scale = found
-    return from_one(source, outer, write, lambda r: Range(r.start * scale, r.stop * scale))
+    outer, times, parts = found
+
+    def moved(wanted: Range) -> Range:
+        bounds = [bound * times for bound in (wanted.start, wanted.stop)]
+        if not all(known(bound % parts == 0) for bound in bounds):
+            text = f"{named(node)} joins dims of {list(shape(source))}: {wanted} is inside of one"
+            raise CannotCut("unaligned", text)
+        return Range(*(bound // parts for bound in bounds))
+
+    return from_one(source, outer, write, moved)
 
 
-def outer_dim(old: Sequence[Bound], new: Sequence[Bound], dim: int) -> tuple[int, Bound] | None:
-    """The dim that the new one is cut with, and how many of its positions one of the new holds."""
+def outer_dim(
+    old: Sequence[Bound], new: Sequence[Bound], dim: int
+) -> tuple[int, Bound, Bound] | None:
+    """The dim that the new one is cut with, and how their positions go together.
+
+    A position of the new is `times` elements, one of the old `parts`.
+    """
     for ins, outs in dim_groups(old, new) or ():
-        if outs[0] != dim:
-            continue
-        of_new, of_old = product([new[d] for d in outs[1:]]), product([old[d] for d in ins[1:]])
-        if known(of_new % of_old == 0):
-            return ins[0], of_new // of_old
+        if outs[0] == dim:
+            times, parts = product([new[d] for d in outs[1:]]), product([old[d] for d in ins[1:]])
+            exact = known(times % parts == 0)
+            return ins[0], times // parts if exact else times, 1 if exact else parts
     return None
 
 
@@ -250,22 +262,6 @@ def expand(node: Node, dim: int) -> Cut:
         return to.call(aten.expand.default, part, resized(sizes, dim, wanted.size))
 
     return from_one(source, None if spread else own, write)
-
-
-@rule(aten.repeat.default)
-def repeat(node: Node, dim: int) -> Cut:
-    """Only one position, or the whole, can be repeated any number of times."""
-    source, times = source_of(node), argument(node, 1, "repeats")
-    own = dim - len(times) + len(shape(source))
-    single = own < 0 or same(shape(source)[own], 1)
-    if not single and not same(times[dim], 1):
-        raise CannotCut("view", f"{named(node)} repeats {shape(source)[own]} positions along {dim}")
-
-    def write(to: Builder, wanted: Range, part: Node) -> Node:
-        often = resized(times, dim, wanted.size if single else 1)
-        return to.call(aten.repeat.default, part, often)
-
-    return from_one(source, None if single else own, write)
 
 
 # Fewer elements than the input has, or the same ones several times

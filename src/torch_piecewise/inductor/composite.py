@@ -15,11 +15,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torch_piecewise.config import Config
 from torch_piecewise.errors import RangeError
-from torch_piecewise.graph.axes import Range, is_tensor, shape
-from torch_piecewise.graph.cutting import regions_for, returned, target_of
-from torch_piecewise.graph.parts import Cutter, Part
+from torch_piecewise.graph.axes import is_tensor
+from torch_piecewise.graph.cutting import parts_for, regions_for, returned, target_of
+from torch_piecewise.graph.normal import normalise
+from torch_piecewise.graph.parts import Part
 from torch_piecewise.graph.pieces import buffer_like
-from torch_piecewise.graph.regions import Regions, find_from
+from torch_piecewise.graph.regions import find_from
 from torch_piecewise.plan.plan import Plan, Reason, RegionPlan
 from torch_piecewise.plan.regions import region_plans
 from torch_piecewise.run.buffers import Pool
@@ -37,28 +38,35 @@ def compile_in_ranges(gm: GraphModule, config: Config, **kwargs: Any) -> Callabl
     A backward is cut along the same dim of the gradient of that output as far as that goes.
     """
     assert config.ranges is not None
-    gm.graph.eliminate_dead_code()
+    normalise(gm.graph)
     if kwargs.get("is_backward"):
         return _backward(gm, config, **kwargs)
     target, dim, ranges = target_of(returned(gm), config.ranges, config.dim)
     regions = regions_for(gm.graph, target, dim, ranges, config.ranges)
-    return stitched(gm, regions, ranges, (target, dim), **kwargs)
+    parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
+    return stitched(gm, parts, region_plans(regions, ranges, dim), **kwargs)
 
 
 def _backward(gm: GraphModule, config: Config, **kwargs: Any) -> Callable[..., Any]:
+    assert config.ranges is not None
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     tangent = next((n for n in placeholders if n.name.startswith("tangents")), None)
     why = "it has no gradient of an output"
     if tangent is not None and is_tensor(tangent):
         try:
-            target, dim, ranges = target_of([tangent], config.ranges, config.dim)  # type: ignore[arg-type]
+            target, dim, ranges = target_of([tangent], config.ranges, config.dim)
         except RangeError as error:
             why = str(error)
         else:
             regions = find_from(gm.graph, {target: dim})
-            if any(stage.is_cut for stage in regions.stages):
-                return stitched(gm, regions, ranges, (target, dim), **kwargs)
             why = "; ".join(refused.text for refused in regions.refused) or "nothing reads it"
+            try:
+                parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
+            except RangeError as error:
+                why = str(error)
+            else:
+                if any(part.range is not None for part in parts):
+                    return stitched(gm, parts, region_plans(regions, ranges, dim), **kwargs)
     note = Reason("whole", "backward", f"compiled as one graph: {why}")
     with _one_report((), (note,), **kwargs):
         compiled: Callable[..., Any] = compile_fx_inner(gm, inputs_of(gm), **kwargs)
@@ -66,20 +74,13 @@ def _backward(gm: GraphModule, config: Config, **kwargs: Any) -> Callable[..., A
 
 
 def stitched(
-    gm: GraphModule,
-    regions: Regions,
-    ranges: Sequence[Range],
-    of: tuple[Node, int],
-    **kwargs: Any,
+    gm: GraphModule, parts: Sequence[Part], plans: tuple[RegionPlan, ...], **kwargs: Any
 ) -> Callable[..., Any]:
-    """The parts of a graph compiled, and the entry that calls them; `of` has the ranges' dim."""
-    target, dim = of
+    """The parts of a graph compiled, and the entry that calls them."""
     results = returned(gm)
-    nodes = [r for r in results if isinstance(r, Node)]
-    parts = list(Cutter(gm.graph, regions, ranges, shape(target)[dim], nodes).parts())
     entry = Entry([n for n in gm.graph.nodes if n.op == "placeholder"], results, parts)
     source = entry.source()
-    with _one_report(region_plans(regions, ranges, dim), **kwargs):
+    with _one_report(plans, **kwargs):
         compiled = compile_parts(parts, **kwargs)
     call: Any = load(source, {**compiled, **entry.constants, "pool": Pool(), "view": view})
     call._boxed_call = True

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import SymInt
+from torch import SymInt, Tensor
 from torch.fx import Node
 
 from torch_piecewise.graph.parts import Part
@@ -124,16 +124,27 @@ class Entry:
         return f"({number.node.expr})"
 
     def symbols(self) -> Iterator[str]:
-        """The names of sizes that are inputs of the graph."""
+        """The names of sizes, taken from inputs that are sizes, or have them."""
+        bound: dict[str, str] = {}
         for node in self.inputs:
-            number = node.meta.get("val")
-            if isinstance(number, SymInt) and number.node.expr.is_Symbol:
-                yield f"{number.node.expr} = {self.name(node)}"
+            found = node.meta.get("val")
+            if isinstance(found, SymInt):
+                _bind(bound, found, self.name(node))
+        for node in self.inputs:
+            found = node.meta.get("val")
+            for k, size in enumerate(found.shape if isinstance(found, Tensor) else ()):
+                _bind(bound, size, f"{self.name(node)}.size({k})")
+        yield from (f"{symbol} = {text}" for symbol, text in bound.items())
 
     def result(self, value: Any) -> str:
         if isinstance(value, Node):
             return self.name(value)
         return repr(value)
+
+
+def _bind(bound: dict[str, str], size: object, text: str) -> None:
+    if isinstance(size, SymInt) and size.node.expr.is_Symbol:
+        bound.setdefault(str(size.node.expr), text)
 
 
 def _key(given: Handed) -> Node | PartOf:
