@@ -64,7 +64,8 @@ def traced_to_aten(gm: torch.nn.Module, example_inputs: Sequence[Any]) -> GraphM
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     inputs = [mode.from_tensor(x) if isinstance(x, Tensor) else x for x in example_inputs]
     with mode, torch.no_grad():
-        traced = make_fx(gm, decomposition_table=get_decompositions(TAKEN_APART))(*inputs)
+        table: Any = get_decompositions(TAKEN_APART)
+        traced = make_fx(gm, decomposition_table=table)(*inputs)
     for node in traced.graph.nodes:
         if node.op == "get_attr" and isinstance(getattr(traced, node.target), Tensor):
             node.meta["val"] = mode.from_tensor(getattr(traced, node.target))
