@@ -100,6 +100,19 @@ class ArgumentError(PiecewiseError, TypeError):
         return cls(f"{call}: {name} is {kind}, not {wanted}; write {write}")
 
 
+class CompiledAgain(UserWarning):
+    """Other shapes made a graph in ranges compile again and again."""
+
+    @classmethod
+    def of(cls, times: int, seconds: float) -> CompiledAgain:
+        """`times` compiles took `seconds` in all."""
+        return cls(
+            f"a graph with 'ranges' was compiled {times} times for other shapes, {seconds:.1f} s "
+            "in all, and will be for every further one. Compile it for any size: "
+            "torch.compile(..., dynamic=True), with None as the last bound of 'ranges'"
+        )
+
+
 class InputError(PiecewiseError, ValueError):
     """Something named on the command line does not exist or is not what it has to be."""
 

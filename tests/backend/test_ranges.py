@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 
 import pytest
 import torch
@@ -210,6 +211,16 @@ def test_another_shape_gets_its_own_variant():
     for shape in ((10, 4), (5, 7, 3), (2, 2)):
         x = torch.randn(shape)
         torch.testing.assert_close(step(x), fn(x))
+
+
+def test_many_shapes_are_warned_of_once():
+    step = compiled(lambda x: x.relu() * 3.25, ranges=3)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        for rows in (10, 20, 30, 40, 50, 60):
+            step(torch.randn(rows, 7))
+    said = [str(w.message) for w in heard if w.category is torch_piecewise.errors.CompiledAgain]
+    assert len(said) == 1 and "4 times" in said[0] and "dynamic=True" in said[0]
 
 
 def test_an_input_that_is_written_to():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch_piecewise.config import Config
 from torch_piecewise.errors import CompilerMissing, UnsupportedSetting, UnsupportedTorch
 from torch_piecewise.plan.plan import Plan
 
-from . import gate, scope
+from . import again, gate, scope
 from .composite import compile_in_ranges
 from .versions import compiles_in_child_process
 
@@ -72,7 +72,8 @@ def compile_graph(
         **config.patches(),
     }
     # this scope is for the look-up in AOTAutograd's cache
-    with scope.entered(scope.Scope(config, report, apply, apart)), _compiler_named():
+    timed = nullcontext() if config.ranges is None else again.counted(config.key() + gm.code)
+    with scope.entered(scope.Scope(config, report, apply, apart)), _compiler_named(), timed:
         compiled = compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
     assert callable(compiled)
     return compiled

@@ -10,6 +10,7 @@ import torch
 from torch._guards import TracingContext, detect_fake_mode
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.utils import BoxedBool
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -78,7 +79,9 @@ def stitched(
 ) -> Callable[..., Any]:
     """The parts of a graph compiled, and the entry that calls them."""
     results = returned(gm)
-    entry = Entry([n for n in gm.graph.nodes if n.op == "placeholder"], results, parts)
+    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    held = {n: getattr(gm, n.target) for n in gm.graph.nodes if n.op == "get_attr"}
+    entry = Entry(inputs, results, parts, held)
     source = entry.source()
     with _one_report(plans, **kwargs):
         compiled = compile_parts(parts, **kwargs)
@@ -124,7 +127,7 @@ def compile_part(part: Part, **kwargs: Any) -> Callable[..., Any]:
     module = decomposed(part.module, given)
     output = module.graph.output_node()  # the entry relies on their strides
     output.meta["user_visible_output_idxs"] = list(range(len(part.results)))
-    own = {**kwargs, "static_input_idxs": (), "cudagraphs": None}
+    own = {**kwargs, "static_input_idxs": (), "cudagraphs": BoxedBool(False)}
     with _apart():
         compiled: Callable[..., Any] = compile_fx_inner(module, given, **own)
     return compiled
@@ -191,5 +194,5 @@ def _tell_strides(results: Sequence[Any]) -> None:
         return
     for result in results:
         tensor = isinstance(result, Node) and is_tensor(result)
-        strides: Any = tuple(map(str, buffer_like(result).stride())) if tensor else None
+        strides: Any = tuple(buffer_like(result).stride()) if tensor else None
         context.output_strides.append(strides)

@@ -34,6 +34,7 @@ class Entry:
     inputs: Sequence[Node]
     results: Sequence[Any]
     parts: Sequence[Part]
+    attributes: Mapping[Node, Any] = field(default_factory=dict)  # tensors that the graph holds
     names: dict[Node | PartOf, str] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)  # the part that is the last to read a name
     constants: dict[str, Any] = field(default_factory=dict)
@@ -42,6 +43,8 @@ class Entry:
         """The text of `call(args)`; it takes the names in `globals_of`."""
         for number, node in enumerate(self.inputs):
             self.names[node] = f"arg{number}_{_clean(node.name)}"
+        for node, tensor in self.attributes.items():
+            self.constants[self.name(node)] = tensor
         self.note_last()
         return "\n".join(["def call(args):", *(f"    {line}" for line in self.lines()), ""])
 
@@ -49,6 +52,8 @@ class Entry:
         for number, part in enumerate(self.parts):
             for given in part.inputs:
                 self.last[self.name(_key(given))] = number
+        for node in self.attributes:
+            self.last.pop(self.name(node), None)
         kept = [n for n in self.results if isinstance(n, Node)]
         for node in kept:
             self.last[self.name(node)] = len(self.parts)

@@ -1,0 +1,97 @@
+"""Graphs drawn from what has rules, in ranges that are drawn, forward and backward."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+ROWS, COLUMNS = 12, 10
+
+# each keeps the shape [ROWS, COLUMNS]; `w` is square in the columns, `v` in the rows
+STEPS = {
+    "gelu": lambda x, w, v: F.gelu(x),
+    "times": lambda x, w, v: x * v[:, :1] + x[:1],
+    "product": lambda x, w, v: x @ w,
+    "product from the left": lambda x, w, v: v @ x / ROWS,
+    "softmax": lambda x, w, v: torch.softmax(x, 1),
+    "softmax over the rows": lambda x, w, v: torch.softmax(x, 0),
+    "layer_norm": lambda x, w, v: F.layer_norm(x, (COLUMNS,)),
+    "mean of the rows": lambda x, w, v: x - x.mean(0, keepdim=True),
+    "deviation": lambda x, w, v: x / (1 + x.var(0)),
+    "largest": lambda x, w, v: x - x.amax(1, keepdim=True),
+    "running sum": lambda x, w, v: x.cumsum(1) / COLUMNS,
+    "rolled": lambda x, w, v: x.roll(5, 0) + x.roll(-1, 1),
+    "padded": lambda x, w, v: F.pad(x, (1, 0, 2, 1))[3:, 1:] * 0.5,
+    "joined": lambda x, w, v: torch.cat([x[7:], x[:7] * 2], 0),
+    "flipped": lambda x, w, v: x.flip(0),
+    "transposed": lambda x, w, v: (x.t() * 2).t(),
+    "views": lambda x, w, v: (x.view(4, 3, 2, 5) * 2).view(ROWS, COLUMNS),
+    "split": lambda x, w, v: torch.cat(x.split(5, 1)[::-1], 1),
+    "masked": lambda x, w, v: x.masked_fill(torch.arange(ROWS)[:, None] % 5 == 2, 0.25),
+    "taken": lambda x, w, v: x[:, torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])],
+    "convolved": lambda x, w, v: F.conv1d(x[None], v[:, :, None] / ROWS)[0],
+    "neighbours": lambda x, w, v: F.avg_pool2d(x[None], 3, 1, 1)[0],
+}
+
+
+def drawn(number):
+    rng = random.Random(number)
+    steps = [STEPS[rng.choice(list(STEPS))] for _ in range(rng.randint(2, 6))]
+    side = rng.random() < 0.3
+
+    def fn(x, w, v):
+        kept = x
+        for k, step in enumerate(steps):
+            x = step(x, w, v)
+            if k == 1:
+                kept = x
+        x = x + kept
+        return (x, x.sum(0)) if side else x
+
+    ranges = rng.choice([2, 3, 5, [0, 1, 7, None], [0, 12], [0, 6, 11, 12], [0.0, 0.3, 1.0]])
+    return fn, ranges, rng.choice([0, 0, 1, -1])
+
+
+def results(fn, args):
+    own = [a.detach().clone().requires_grad_() for a in args]
+    found = fn(*own)
+    values = list(found) if isinstance(found, tuple) else [found]
+    entering = torch.linspace(-1, 1, ROWS * COLUMNS).view(ROWS, COLUMNS)
+    gradients = torch.autograd.grad(values[0], own, entering, allow_unused=True)
+    return [*values, *(g for g in gradients if g is not None)]
+
+
+def check(number):
+    fn, ranges, dim = drawn(number)
+    if dim in (1, -1) and isinstance(ranges, list) and 12 in ranges:
+        ranges = 4
+    generator = torch.Generator().manual_seed(number)
+    shapes = ((ROWS, COLUMNS), (COLUMNS, COLUMNS), (ROWS, ROWS))
+    args = [torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    torch._dynamo.reset()
+    step = torch.compile(fn, backend="piecewise", options={"ranges": ranges, "dim": dim})
+    try:
+        got = results(step, args)
+    except Exception as error:
+        if "is in the way" in str(error):
+            return False
+        raise
+    for a, b in zip(got, results(fn, args), strict=True):
+        torch.testing.assert_close(a, b)
+    return True
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_drawn_graphs(block):
+    cut = [check(number) for number in range(8 * block, 8 * block + 8)]
+    assert sum(cut) >= 2  # what can't be cut says so; most of the rest is
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(4, 40))
+def test_many_drawn_graphs(block):
+    for number in range(8 * block, 8 * block + 8):
+        check(number)
