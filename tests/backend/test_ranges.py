@@ -276,6 +276,69 @@ def test_what_a_backward_has_saved_is_not_used_again():
     torch.testing.assert_close(x.grad, want.grad)
 
 
+def test_memory_that_others_may_have_is_not_used_again():
+    """Another process may map what was shared; what was resized is other memory."""
+    step = compiled(fn, ranges=2)
+    shared = step(BIG)
+    shared.share_memory_()
+    place = shared.data_ptr()
+    handle = shared.untyped_storage()._share_fd_cpu_()
+    other = torch.UntypedStorage._new_shared_fd_cpu(*handle)
+    mapped = torch.empty(0).set_(other, 0, (512, 512), (512, 1))
+    kept = mapped.clone()
+    del shared
+    assert step(BIG + 1).data_ptr() != place and torch.equal(mapped, kept)
+    freed = step(BIG)
+    freed.untyped_storage().resize_(0)
+    del freed
+    torch.testing.assert_close(step(BIG + 2), fn(BIG + 2))
+
+
+SHORT, LONG = torch.randn(2, 5), torch.randn(10, 5)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda s: s.var(0),
+        lambda s: s.amax(0),
+        lambda s: s.logsumexp(0),
+        lambda s: s[::2],
+        lambda s: torch.slice_scatter(s, s[:1], 0, 1),
+        lambda s: F.max_pool1d(s.t(), 2, 1, padding=1),
+    ],
+)
+@pytest.mark.parametrize("ranges", [3, 12])
+def test_a_shorter_dim_beside_the_one_of_the_ranges(of, ranges):
+    agree(lambda x, y: (torch.cat([x.sin(), y]), of(x.sin())), SHORT, LONG, ranges=ranges)
+
+
+@pytest.mark.parametrize(
+    "named_alike",
+    [
+        lambda x: ((x - x.mean(0)).amax(0) + x, x.abs().amax(1)),
+        lambda x: (x.sin().reshape(-1, 64) * 2, x.view(-1)),
+        lambda x: F.prelu(x, x[0]),
+        lambda x: torch.einsum("ij,kj->ik", x, x),
+    ],
+)
+def test_names_of_operators_are_no_names_of_the_entry(named_alike):
+    agree(named_alike, ROWS, ranges=3)
+
+
+@pytest.mark.parametrize("ranges", [1, 3, [0, None], [0.0, 0.5, 1.0]])
+def test_a_dim_of_no_positions_is_left_whole(ranges):
+    empty = torch.randn(0, 5)
+    agree(lambda x: (x.sin(), x.sum(0)), empty, ranges=ranges)
+    assert regions(lambda x: x.sin(), empty, ranges=ranges) in ([], [[]])
+
+
+def test_a_size_that_depends_on_data_is_refused():
+    captured = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+    with captured, pytest.raises(Exception, match="depends on data"):
+        compiled(lambda x: x.nonzero() * 2, ranges=3)(ROWS)
+
+
 def test_threads_share_an_entry():
     step = compiled(fn, ranges=2)
     step(BIG)

@@ -11,6 +11,7 @@ from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torch_piecewise.errors import ArgumentError, RangeError
 
@@ -54,6 +55,8 @@ def cut(
     traced = traced_to_aten(gm, example_inputs)
     results = returned(traced)
     target, number, found = target_of(results, given, dim)
+    if not found:
+        return traced  # a dim of no positions
     regions = regions_for(traced.graph, target, number, found, given)
     parts = parts_for(traced, regions, found, (target, number), given)
     return _Joined(traced, parts, results).module()
@@ -92,6 +95,9 @@ def target_of(
         said = f"the first output has {ndim} dims, {tuple(shape(target))}, and no dim {dim}"
         raise RangeError.of(given, said)
     own = wrapped(dim, ndim)
+    if free_unbacked_symbols(shape(target)[own]):
+        said = f"the size of dim {own} of {named(target)} depends on data, and is not known"
+        raise RangeError.of(given, said)
     return target, own, resolve(given, shape(target)[own], own)
 
 

@@ -14,9 +14,14 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from .axes import Bound, Partial, Range, shape
+from .axes import Bound, Partial, Range, same, shape
 from .pieces import Handed, Into, PartOf, PieceGraph, build, finished
 from .regions import Regions, Stage, outside, scaled
+
+
+def is_empty(range: Range) -> bool:
+    """As one of a dim can be that is shorter than the one that the ranges are of."""
+    return same(range.start, range.stop)
 
 
 @dataclass(frozen=True)
@@ -62,13 +67,17 @@ class Cutter:
         outputs = outside(stage, self.results)
         for k, each in enumerate(self.ranges):
             wanted = {n: self.range_of(n, stage.cuts[n][1], each) for n in outputs}
+            wanted = {n: r for n, r in wanted.items() if not is_empty(r)}
             partials = {n: (p, self.over(p, each)) for n, p in stage.partials.items()}
+            partials = {n: (p, r) for n, (p, r) in partials.items() if not is_empty(r)}
+            if not wanted and not partials:
+                continue
             piece, found = build(stage.cuts, wanted, partials, self.symbols)
             for node, part in wanted.items():
                 piece.write(found[node], Into(node, stage.cuts[node][1], part))
             self.hand_sizes(piece)
-            module = finished(piece, [found[n] for n in stage.partials])
-            results = tuple(PartOf(n, k) for n in stage.partials)
+            module = finished(piece, [found[n] for n in partials])
+            results = tuple(PartOf(n, k) for n in partials)
             yield Part(f"piece_{number}_{k}", module, tuple(piece.inputs), results, number, each)
 
     def range_of(self, node: Node, dim: int, each: Range) -> Range:
@@ -81,11 +90,13 @@ class Cutter:
     def whole(self, number: int, stage: Stage) -> Part:
         piece = PieceGraph(symbols=self.symbols)
         for node, partial in stage.combines.items():
-            holders = []
-            for k, _ in enumerate(self.ranges):
-                made = self.value_of_part(node, partial, k)
-                holders.append(piece.input(PartOf(node, k), made))
-            sizes = [self.over(partial, each).size for each in self.ranges]
+            over = {k: self.over(partial, each) for k, each in enumerate(self.ranges)}
+            over = {k: each for k, each in over.items() if not is_empty(each)}
+            holders = [
+                piece.input(PartOf(node, k), self.value_of_part(partial, each))
+                for k, each in over.items()
+            ]
+            sizes = [each.size for each in over.values()]
             piece.made[node] = partial.combine(piece, holders, sizes)
         for node in stage.nodes:
             piece.copy(node)
@@ -94,11 +105,9 @@ class Cutter:
         module = finished(piece, [piece.made[n] for n in results])
         return Part(f"whole_{number}", module, tuple(piece.inputs), results, number)
 
-    def value_of_part(self, node: Node, partial: Partial, k: int) -> object:
+    def value_of_part(self, partial: Partial, over: Range) -> object:
         """What one range gives, traced."""
-        return partial.emit(
-            PieceGraph(symbols=self.symbols), self.over(partial, self.ranges[k])
-        ).meta["val"]
+        return partial.emit(PieceGraph(symbols=self.symbols), over).meta["val"]
 
     @cached_property
     def symbols(self) -> dict[Any, Node]:

@@ -201,8 +201,9 @@ def buffer_like(node: Node) -> Tensor:
     It has the value's strides, but where these let elements share memory.
     """
     whole = value(node)
-    dense = torch.empty_like(whole, memory_format=torch.preserve_format)
-    return whole.new_empty_strided(tuple(dense.shape), tuple(dense.stride()))
+    shared = any(n == 0 for n in whole.stride() if not isinstance(n, torch.SymInt))
+    like = torch.empty_like(whole, memory_format=torch.preserve_format) if shared else whole
+    return whole.new_empty_strided(tuple(like.shape), tuple(like.stride()))
 
 
 def _start(graph: Graph) -> Any:

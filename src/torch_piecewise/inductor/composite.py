@@ -43,6 +43,8 @@ def compile_in_ranges(gm: GraphModule, config: Config, **kwargs: Any) -> Callabl
     if kwargs.get("is_backward"):
         return _backward(gm, config, **kwargs)
     target, dim, ranges = target_of(returned(gm), config.ranges, config.dim)
+    if not ranges:
+        return whole(gm, f"dim {dim} of its output has no positions", **kwargs)
     regions = regions_for(gm.graph, target, dim, ranges, config.ranges)
     parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
     return stitched(gm, parts, region_plans(regions, ranges, dim), **kwargs)
@@ -59,6 +61,8 @@ def _backward(gm: GraphModule, config: Config, **kwargs: Any) -> Callable[..., A
         except RangeError as error:
             why = str(error)
         else:
+            if not ranges:
+                return whole(gm, f"dim {dim} of the gradient has no positions", **kwargs)
             regions = find_from(gm.graph, {target: dim})
             why = "; ".join(refused.text for refused in regions.refused) or "nothing reads it"
             try:
@@ -68,7 +72,12 @@ def _backward(gm: GraphModule, config: Config, **kwargs: Any) -> Callable[..., A
             else:
                 if any(part.range is not None for part in parts):
                     return stitched(gm, parts, region_plans(regions, ranges, dim), **kwargs)
-    note = Reason("whole", "backward", f"compiled as one graph: {why}")
+    return whole(gm, why, **kwargs)
+
+
+def whole(gm: GraphModule, why: str, **kwargs: Any) -> Callable[..., Any]:
+    """The graph as Inductor compiles it, and a note that says why."""
+    note = Reason("whole", "graph", f"compiled as one graph: {why}")
     with _one_report((), (note,), **kwargs):
         compiled: Callable[..., Any] = compile_fx_inner(gm, inputs_of(gm), **kwargs)
     return compiled

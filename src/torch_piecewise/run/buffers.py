@@ -19,11 +19,26 @@ MOST_KEPT = 4  # buffers of one form; more are in use at once only where calls o
 LEAST = 1 << 16  # bytes, below which asking for memory costs less than looking for it
 
 
+@dataclass(frozen=True)
+class Held:
+    """A buffer of the pool's, and where its memory was when it was made."""
+
+    tensor: Tensor
+    place: int
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the memory is still that, and no other process has it too."""
+        storage = self.tensor.untyped_storage()
+        same = storage.data_ptr() == self.place and storage.nbytes() >= self.tensor.nbytes
+        return same and not storage.is_shared()
+
+
 @dataclass
 class Pool:
     """The buffers of one entry; safe to use in several threads at once."""
 
-    kept: dict[object, list[Tensor]] = field(default_factory=dict)
+    kept: dict[object, list[Held]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def empty(
@@ -33,12 +48,13 @@ class Pool:
         key = (tuple(shape), tuple(stride), dtype, device)
         with self.lock:
             kept = self.kept.setdefault(key, [])
+            kept[:] = [held for held in kept if held.is_ours]
             for held in kept:
-                if _holders(held) == ALONE:
-                    return held.detach()
+                if _holders(held.tensor) == ALONE:
+                    return held.tensor.detach()
             made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
             if device.type == "cpu" and len(kept) < MOST_KEPT and made.nbytes >= LEAST:
-                kept.append(made)
+                kept.append(Held(made, made.untyped_storage().data_ptr()))
                 return made.detach()
             return made
 

@@ -59,9 +59,12 @@ class Entry:
             self.last[self.name(node)] = len(self.parts)
 
     def name(self, key: Node | PartOf) -> str:
+        """A name that no other value and nothing of the entry's own has."""
         if key not in self.names:
-            plain = _clean(key.name if isinstance(key, Node) else f"{key.node.name}_{key.number}")
-            self.names[key] = plain
+            if isinstance(key, Node):
+                self.names[key] = _clean(f"v_{key.name}")
+            else:
+                self.names[key] = _clean(f"part{key.number}_of_{key.node.name}")
         return self.names[key]
 
     def lines(self) -> Iterator[str]:
