@@ -163,7 +163,7 @@ def test_control_flow_operators():
         ({"splitt": "off"}, "OptionError", "nearest valid: 'split'"),
         ({"split": "of"}, "OptionError", "did you mean 'off'"),
         ({"max_autotune": "yes"}, "OptionError", "a bool"),
-        ({"ranges": [0, None]}, "NotYetAvailable", "is planned"),
+        ({"memory_budget": "512MiB"}, "NotYetAvailable", "is planned"),
         ({"cpu_backend": "halide"}, "UnsupportedSetting", 'set it to "cpp"'),
         ({"cpp.cxx": ("no-such-compiler",)}, "CompilerMissing", "no-such-compiler"),
     ],
