@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .axes import Bound, CannotCut, Cut, Need, Range, named, rule, same, shape, value
-from .products import ByArgument, arguments, call, spread_dim
+from .axes import Bound, CannotCut, Cut, Need, Range, arguments, named, rule, same, shape, value
+from .products import ByArgument, call, spread_dim
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

@@ -254,6 +254,19 @@ def together(*values: Any) -> tuple[Any, ...]:
 together._inductor_lowering_function = True  # type: ignore[attr-defined]
 
 
+def arguments(node: Node) -> dict[str, Any]:
+    """The arguments of a call of an operator by name, with the defaults of those left out."""
+    found: dict[str, Any] = {}
+    for k, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if k < len(node.args):
+            found[argument.name] = node.args[k]
+        elif argument.name in node.kwargs:
+            found[argument.name] = node.kwargs[argument.name]
+        else:
+            found[argument.name] = argument.default_value
+    return found
+
+
 def wrapped(dim: int, ndim: int) -> int:
     """A dim counted from the front."""
     return dim + ndim if dim < 0 else dim

@@ -8,8 +8,20 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .axes import Bound, CannotCut, Cut, SameCall, named, rule, same, shape, value, wrapped
-from .reductions import arguments, taken
+from .axes import (
+    Bound,
+    CannotCut,
+    Cut,
+    SameCall,
+    arguments,
+    named,
+    rule,
+    same,
+    shape,
+    value,
+    wrapped,
+)
+from .reductions import taken
 
 aten = torch.ops.aten
 

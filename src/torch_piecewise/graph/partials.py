@@ -22,13 +22,14 @@ from .axes import (
     Need,
     Partial,
     Range,
+    arguments,
     named,
     partial_rule,
     shape,
     together,
     value,
 )
-from .reductions import arguments, reduced_dims
+from .reductions import reduced_dims
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

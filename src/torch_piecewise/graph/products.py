@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .axes import CannotCut, Cut, Need, Range, is_tensor, named, rule, same, shape, value
+from .axes import CannotCut, Cut, Need, Range, arguments, is_tensor, named, rule, same, shape, value
 
 aten = torch.ops.aten
 
@@ -47,19 +47,6 @@ class ByArgument:
 
     def _need(self, name: str, arg: Node, range: Range) -> Need:
         return Need(arg, self.dims[name], range) if name in self.dims else Need(arg)
-
-
-def arguments(node: Node) -> dict[str, Any]:
-    """The arguments of a call of an operator by name, with the defaults of those left out."""
-    found: dict[str, Any] = {}
-    for k, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
-        if k < len(node.args):
-            found[argument.name] = node.args[k]
-        elif argument.name in node.kwargs:
-            found[argument.name] = node.kwargs[argument.name]
-        else:
-            found[argument.name] = argument.default_value
-    return found
 
 
 def call(to: Any, node: Node, given: Mapping[str, Any]) -> Node:

@@ -11,7 +11,18 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .axes import CannotCut, Cut, Range, SameCall, named, rule, shape, tensor_inputs, wrapped
+from .axes import (
+    CannotCut,
+    Cut,
+    Range,
+    SameCall,
+    arguments,
+    named,
+    rule,
+    shape,
+    tensor_inputs,
+    wrapped,
+)
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -47,15 +58,6 @@ BATCH_NORMS: dict[Any, tuple[bool | None, bool]] = {
     aten._batch_norm_no_update.default: (False, True),
     aten._batch_norm_with_update_functional.default: (True, True),
 }
-
-
-def arguments(node: Node) -> dict[str, Any]:
-    """A node's arguments by the names of its operator's schema, with the defaults."""
-    schema = node.target._schema  # type: ignore[union-attr]
-    found = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-    found.update((a.name, given) for a, given in zip(schema.arguments, node.args))
-    found.update(node.kwargs)
-    return found
 
 
 def reduced_dims(node: Node) -> tuple[int, ...]:

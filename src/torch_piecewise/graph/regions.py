@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 
 from .axes import (
     PARTIAL_RULES,
+    Bound,
     CannotCut,
     Cut,
     Partial,
@@ -24,15 +25,15 @@ from .axes import (
     cut_along,
     is_tensor,
     named,
+    same,
     shape,
-    value,
 )
 from .pieces import PieceGraph
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A node that stays whole, and why."""
+    """A node that stays whole, and why; `dim` is the one on the way back from the target."""
 
     node: Node
     dim: int | None
@@ -87,20 +88,14 @@ def find_from(graph: Graph, given: Mapping[Node, int]) -> Regions:
     return search.found()
 
 
-def scaled(range: Range, of: object, to: object) -> Range:
+def scaled(range: Range, of: Bound, to: Bound) -> Range:
     """A range of a dim of size `of` as one of a dim of size `to`, where they differ.
 
     Neighbouring ranges stay neighbours, and all together are all of it.
     """
-    if _same(of, to):
+    if same(of, to):
         return range
-    return Range(range.start * to // of, range.stop * to // of)  # type: ignore[operator]
-
-
-def _same(a: object, b: object) -> bool:
-    from .axes import same
-
-    return same(a, b)
+    return Range(range.start * to // of, range.stop * to // of)
 
 
 @dataclass
@@ -128,19 +123,20 @@ class _Search:
             if node.op != "call_function":
                 self.given[node] = wanted[node]
                 continue
-            cut = self.try_cut(node, wanted[node])
+            cut = self.try_cut(node, wanted[node], on_the_way=True)
             if cut is None:
                 continue
             for each, own in cut.inputs:
-                if own is not None:
+                if own is not None and not same(shape(each)[own], 0):
                     wanted.setdefault(each, own)
 
-    def try_cut(self, node: Node, dim: int) -> Cut | None:
+    def try_cut(self, node: Node, dim: int, on_the_way: bool = False) -> Cut | None:
         try:
             cut = cut_along(node, dim)
             _check_values(node, dim)
         except CannotCut as error:
-            self.refused.setdefault(node, Refused(node, dim, error.code, str(error)))
+            refused = Refused(node, dim if on_the_way else None, error.code, str(error))
+            self.refused.setdefault(node, refused)
             return None
         self.cuts[node] = cut, dim
         self.refused.pop(node, None)
@@ -310,7 +306,9 @@ def is_mutating(node: Node) -> bool:
 
 
 def _check_values(node: Node, dim: int) -> None:
-    """Of several values, those that are used must all have the dim."""
+    """There must be positions; of several values, those that are used must all have the dim."""
+    if same(shape(node)[dim], 0):
+        raise CannotCut("empty", f"dim {dim} of {named(node)} has no positions")
     values = node.meta["val"]
     if isinstance(values, Tensor):
         return
@@ -326,6 +324,3 @@ def outside(stage: Stage, results: Sequence[Node]) -> tuple[Node, ...]:
     returned, inside = set(results), {*stage.nodes, *stage.combines}
     made = (*stage.combines, *(n for n in stage.nodes if n not in stage.partials))
     return tuple(n for n in made if n in returned or any(u not in inside for u in n.users))
-
-
-__all__ = ["Refused", "Regions", "Stage", "find", "outside", "scaled", "value"]

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .axes import Bound, CannotCut, Cut, Need, Range, named, rule, same, shape, together
-from .products import ByArgument, arguments, call
+from .axes import Bound, CannotCut, Cut, Need, Range, arguments, named, rule, same, shape, together
+from .products import ByArgument, call
 
 aten = torch.ops.aten
 

@@ -1,14 +1,14 @@
 """The entry of a graph that was cut: generated Python that can be read.
 
 def call(args):
-    x, = args
+    arg0_x, = args
     args.clear()
-    mul = pool.empty((1024, 512), (512, 1), float32, cpu)
-    # dim 0 in [0, 256)
-    piece_1_0([view(x, (256, 512), (512, 1), 0), view(mul, (256, 512), (512, 1), 0)])
+    # piece_0_0: [0, 256)
+    v_mul = pool.empty((1024, 512, ), (512, 1, ), float32, device_cpu)
+    piece_0_0([view(arg0_x, (256, 512), (512, 1), 0), view(v_mul, (256, 512), (512, 1), 0)])
     ...
-    del x
-    return (mul,)
+    del arg0_x
+    return (v_mul, )
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Entry:
     constants: dict[str, Any] = field(default_factory=dict)
 
     def source(self) -> str:
-        """The text of `call(args)`; it takes the names in `globals_of`."""
+        """The text of `call(args)`; the parts, `constants`, `pool` and `view` are its globals."""
         for number, node in enumerate(self.inputs):
             self.names[node] = f"arg{number}_{_clean(node.name)}"
         for node, tensor in self.attributes.items():
