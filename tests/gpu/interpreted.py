@@ -29,11 +29,12 @@ from torch._inductor import async_compile
 from torch._inductor.runtime import triton_heuristics
 
 import torch_piecewise.inductor.gpu as gpu
+import torch_piecewise.plan.launch as launch
 
 from .fake import code_of, kernels
 
 Tensors = list[torch.Tensor]
-WAYS = [{"WAY": 0}, {"WAY": 1}]  # a launch is generated in ranges and whole
+WAYS = [{"WAY": 0}, {"WAY": 1}, {"WAY": 2}]  # a launch is generated in ranges, in turns and whole
 STEPS = [{"R0_BLOCK": 256}, {"R0_BLOCK": 1024}]  # of a reduction's loops
 
 
@@ -208,7 +209,8 @@ def _source(case: Case) -> str:
 
     make = gpu.make
     whole_rows = inductor_config.patch(split_reductions=False)  # as if there were enough rows
-    with mock.patch.object(gpu, "make", both), whole_rows:
+    turns = mock.patch.object(launch, "AT_ONCE", 0.0)  # where it promises nothing too
+    with mock.patch.object(gpu, "make", both), whole_rows, turns:
         (source,) = code_of(case.fn, case.inputs(), split="seams")
     return source
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import textwrap
+from types import SimpleNamespace
 
 import pytest
 import sympy
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torch_piecewise.inductor import spaces
+from torch_piecewise.inductor.launch import AT_ONCE
 from torch_piecewise.loops import seams
 from torch_piecewise.loops.bounds import Bounds
 from torch_piecewise.loops.fold import fold
@@ -17,7 +20,17 @@ from torch_piecewise.loops.ir import LoopNest
 from torch_piecewise.loops.split import boxes, movable
 from torch_piecewise.loops.text import parse, show
 from torch_piecewise.plan.instructions import by_vectors, slots, work
-from torch_piecewise.plan.launch import TALL, UNIT, Extent, aligned, choose_ranges, tile, ways
+from torch_piecewise.plan.launch import (
+    TALL,
+    TURNS,
+    UNIT,
+    Extent,
+    aligned,
+    choose_ranges,
+    gain_at_once,
+    tile,
+    ways,
+)
 from torch_piecewise.plan.memory import H200, reread, rows_beside, traffic
 from torch_piecewise.plan.passes import choose_passes
 
@@ -131,6 +144,41 @@ def test_a_small_launch_has_small_tiles_and_the_whole_comes_last():
     first, second = ways(parts, Extent(1, 4096), int)
     assert set(first.tiles) == {0, 1} and set(second.tiles) == {2}
     assert max(t.columns * t.rows for t in first.tiles.values()) <= 256
+
+
+def chain(rows: int, columns: int, name: str) -> str:
+    """A nest that applies one function twelve times."""
+    steps = "\n".join(f"  %{k}: bf16 = {name}(%{k - 1})" for k in range(1, 13))
+    return f"""
+nest chain (i0: {rows}, i1: {columns})
+buffers x: bf16, y: bf16
+body op0 for i0, i1:
+  %0: bf16 = load(x, [{columns}*i0 + i1])
+{steps}
+  store(y, [{columns}*i0 + i1], %12)
+"""
+
+
+def test_ranges_that_compute_run_beside_ranges_that_copy():
+    rows = {"tanh": 128, "neg": 1024}
+    parts = [Extent(n, 65536, parse(chain(n, 65536, name))) for name, n in rows.items()]
+    assert gain_at_once(parts, int) > 1.05 > gain_at_once(parts[:1] * 2, int)
+    one, other, _ = ways(parts, Extent(1, 1152 * 65536), int)
+    assert (one.turns, one.tiles) != (other.turns, other.tiles) == (TURNS, one.tiles)
+    assert not any(way.turns > 1 for way in ways(parts[:1] * 2, None, int))
+
+
+@given(st.integers(1, 400), st.integers(1, 32))
+def test_blocks_in_turns_are_all_of_them(blocks, turns):
+    """The text that computes a block's place is Python too."""
+    places, tl = [], SimpleNamespace(num_programs=lambda _: blocks)
+    for block in range(blocks):
+        names = {"block": block, "TURNS": turns, "tl": tl}
+        exec(textwrap.dedent(AT_ONCE), names)
+        places.append(names["block"])
+    assert sorted(places) == list(range(blocks))
+    each = blocks // turns
+    assert turns == 1 or each < 2 or abs(places[1] - places[0]) >= each
 
 
 def test_what_repeats_in_a_row_and_what_vectors_load_costs_less():

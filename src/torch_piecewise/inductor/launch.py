@@ -42,6 +42,12 @@ from .adapter import to_body
 from .limited import bodies_of, settled
 from .ranges import RangeKernel
 
+AT_ONCE = """
+    if TURNS > 1:  # ranges that compute run beside ranges that wait for memory
+        blocks, turn = tl.num_programs(0), block % TURNS
+        block = turn * (blocks // TURNS) + min(turn, blocks % TURNS) + block // TURNS
+"""
+
 
 @dataclass
 class Range:
@@ -151,7 +157,7 @@ class Launch:
         }
 
     def _constants(self) -> list[str]:
-        names = ["WAY"]
+        names = ["WAY", "TURNS"]
         for number, one in enumerate(self.ranges):
             names += [f"X{number}"] if one.flat else [f"X{number}", f"Y{number}"]
         return names
@@ -159,7 +165,7 @@ class Launch:
     def _values(self, number: int) -> dict[str, int]:
         """The constants of one way; ranges that it does not use have no tiles."""
         way = self.ways[number]
-        values = {"WAY": number}
+        values = {"WAY": number, "TURNS": way.turns}
         for k, one in enumerate(self.ranges):
             tiles = way.tiles.get(k, Tiles(1, 1))
             values[f"X{k}"] = tiles.columns
@@ -206,6 +212,8 @@ class Launch:
         code.writeline(f"def {Placeholder.KERNEL_NAME}({names}):")
         with code.indent():
             code.writeline("block = tl.program_id(0)")
+            if any(way.turns > 1 for way in self.ways):
+                code.splice(AT_ONCE)
             groups: dict[tuple[int, ...], list[int]] = {}
             for number, way in enumerate(self.ways):
                 groups.setdefault(tuple(way.tiles), []).append(number)

@@ -201,10 +201,14 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run a launch: the ranges that it uses, by number, with their tiles, and warps."""
+    """One way to run a launch: the ranges that it uses, by number, with their tiles, and warps.
+
+    `turns` are at how many places, evenly apart in the order of the blocks, work goes on at a time.
+    """
 
     tiles: Mapping[int, Tiles]
     warps: int
+    turns: int = 1
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,8 @@ WASTE = 0.04  # of a row, that its last tile may go beyond it
 WHOLE = (Shape(1024, 4), Shape(512, 8))
 WARPS = 4
 FEW = (Shape(256, 4), Shape(128, 2))  # where there is little work
+TURNS = 16  # blocks of each range that has a sixteenth of them run at any time
+AT_ONCE = 1.05  # what ranges have to gain by running at once, to be timed so
 
 
 @dataclass(frozen=True)
@@ -263,9 +269,23 @@ def ways(
         Way({k: _tiles(part, shape) for k, part in enumerate(parts)}, shape.warps)
         for shape in shapes
     ]
+    if gain_at_once(parts, size, gpu) > AT_ONCE:
+        found.append(replace(found[0], turns=TURNS))
     if whole is not None:
         found += [Way({len(parts): _tiles(whole, each)}, each.warps) for each in inductors]
     return tuple(found)
+
+
+def gain_at_once(parts: Sequence[Extent], size: Size, gpu: Gpu = H200) -> float:
+    """How many times faster ranges are that run beside each other, by the estimates.
+
+    One that computes and one that waits for memory then take the time of the longer of the two.
+    """
+    nests = [part.nest for part in parts if part.nest is not None]
+    issue = [slots(nest, size) / gpu.slots for nest in nests]
+    memory = [traffic(nest, size) / gpu.bytes for nest in nests]
+    at_once = max(sum(issue), sum(memory))
+    return sum(map(max, issue, memory)) / at_once if at_once else 1.0
 
 
 def _tiles(part: Extent, shape: Shape) -> Tiles:
