@@ -130,7 +130,7 @@ CASES = {
     "a number beside": (lambda x: (x * 2, 3, None), 0),
     "values and places": (lambda x: x.max(1), 0),
     "places over what is cut": (lambda x: (x.relu(), x.argmax(0)), 0),
-    "a mask by place": (
+    "a mask by place": (lambda x: x * (torch.arange(100, device=x.device)[:, None] > 40), 0),
         lambda x: x.masked_fill(torch.arange(100, device=x.device)[:, None] > 40, 0.0),
         0,
     ),

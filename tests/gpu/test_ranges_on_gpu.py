@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from tests.backend.test_ranges import CASES, IMAGE, ROWS, TRAINED, agree, compiled, gradients
+from torch import nn
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs an NVIDIA GPU: torch.cuda.is_available() is False"
