@@ -70,7 +70,12 @@ class NotYetAvailable(OptionError):
 
 
 class RangeError(OptionError):
-    """Ranges of the user's that do not fit, or that can't be cut. `option` is "ranges"."""
+    """Ranges of the user's that do not fit, or that can't be cut. `option` is "ranges".
+
+    `code` says why an operator can't be cut: one of `torch_piecewise.graph.axes.CODES`.
+    """
+
+    code: str | None = None
 
     @classmethod
     def of(cls, given: object, what: str) -> RangeError:
@@ -82,12 +87,14 @@ class RangeError(OptionError):
 
     @classmethod
     def in_the_way(
-        cls, given: object, dim: int, ranges: Iterable[object], where: str, why: str
+        cls, given: object, dim: int, ranges: Iterable[object], where: str, why: str, code: str
     ) -> RangeError:
-        """`where` names the operator that can't be cut, `why` is the reason."""
+        """`where` names the operator that can't be cut, `why` is the reason, `code` its kind."""
         shown = ", ".join(map(str, ranges))
-        text = f"dim {dim} can't be cut into {shown}: {where} is in the way, {why}. Take another "
-        return cls.of(given, text + "dim, or leave 'ranges' out")
+        text = f"dim {dim} can't be cut into {shown}: {where} is in the way, {why} [{code}]. "
+        error = cls.of(given, text + "Take another dim, or leave 'ranges' out")
+        error.code = code
+        return error
 
 
 class ArgumentError(PiecewiseError, TypeError):

@@ -97,7 +97,7 @@ def test_one_number_for_all_of_space():
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_groups(channels, groups, transposed, bias):
-    refused = {2: "transposed", 3: "transposed"} if transposed else None
+    refused = {2: "windows", 3: "windows"} if transposed else None
     given = dict(groups=groups, transposed=transposed, bias=bias, refused=refused)
     convolve(2, channels, stride=2, padding=1, **given)
 
@@ -113,7 +113,7 @@ def test_a_range_of_channels_reads_its_groups_only():
 
 @pytest.mark.parametrize("space", [1, 2, 3])
 def test_transposed(space):
-    refused = dict.fromkeys(range(2, 2 + space), "transposed")
+    refused = dict.fromkeys(range(2, 2 + space), "windows")
     convolve(space, transposed=True, stride=2, output_padding=1, refused=refused)
 
 
@@ -226,14 +226,14 @@ def test_what_a_pool_reads():
 @pytest.mark.parametrize(
     "fn, code",
     [
-        (lambda x: aten._adaptive_avg_pool2d(x, [3, 4]), "adaptive"),
-        (lambda x: aten.adaptive_max_pool2d(x, [3, 4]), "adaptive"),
-        (lambda x: aten.upsample_nearest2d(x, [22, 17]), "resample"),
-        (lambda x: aten.upsample_nearest2d.vec(x, None, [2.0, 2.0]), "resample"),
-        (lambda x: aten.upsample_bilinear2d(x, [22, 17], True), "resample"),
-        (lambda x: aten.upsample_bilinear2d.vec(x, [22, 17], False, None), "resample"),
-        (lambda x: aten.upsample_bicubic2d(x, [5, 4], False), "resample"),
-        (lambda x: aten._upsample_bilinear2d_aa(x, [5, 4], False), "resample"),
+        (lambda x: aten._adaptive_avg_pool2d(x, [3, 4]), "windows"),
+        (lambda x: aten.adaptive_max_pool2d(x, [3, 4]), "windows"),
+        (lambda x: aten.upsample_nearest2d(x, [22, 17]), "windows"),
+        (lambda x: aten.upsample_nearest2d.vec(x, None, [2.0, 2.0]), "windows"),
+        (lambda x: aten.upsample_bilinear2d(x, [22, 17], True), "windows"),
+        (lambda x: aten.upsample_bilinear2d.vec(x, [22, 17], False, None), "windows"),
+        (lambda x: aten.upsample_bicubic2d(x, [5, 4], False), "windows"),
+        (lambda x: aten._upsample_bilinear2d_aa(x, [5, 4], False), "windows"),
     ],
 )
 def test_planes_only(fn, code):
@@ -241,9 +241,9 @@ def test_planes_only(fn, code):
 
 
 def test_planes_without_a_batch():
-    refused = {1: "adaptive", 2: "adaptive"}
+    refused = {1: "windows", 2: "windows"}
     check(lambda x: aten._adaptive_avg_pool2d(x, [3, 4]), PLANES[0], refused=refused)
-    check(lambda x: aten.upsample_nearest1d(x, [7]), PLANES[0], refused={2: "resample"})
+    check(lambda x: aten.upsample_nearest1d(x, [7]), PLANES[0], refused={2: "windows"})
 
 
 def symbolic_batch(*args):
@@ -286,7 +286,7 @@ def test_groups_of_unknown_number_are_refused():
     node.meta["val"] = x.transpose(0, 1)  # with channels of unknown number
     with pytest.raises(CannotCut) as error:
         cut_along(node, 1)
-    assert error.value.code == "groups"
+    assert error.value.code == "kernel"
 
 
 @pytest.mark.parametrize(

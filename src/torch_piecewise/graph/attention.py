@@ -107,7 +107,7 @@ def attention(node: Node, dim: int) -> Cut:
     if dim != ROWS or not given["is_causal"]:
         return cut
     if name is None or masked:
-        raise CannotCut("causal", f"{named(node)}: no mask can say where a range's rows begin")
+        raise CannotCut("kernel", f"{named(node)}: no mask can say where a range's rows begin")
     return CausalRows(node, cut, name)
 
 
@@ -117,15 +117,15 @@ def _refuse(node: Node, dim: int) -> None:
     if given["dropout_p"] != 0 or given.get("dropout_mask") is not None:
         raise CannotCut("random", f"{named(node)} drops weights at random, in one order for all")
     if any(len(each) != 4 for each in sizes):
-        raise CannotCut("rank", f"{named(node)} isn't one of batch, heads, rows and columns")
+        raise CannotCut("no-rule", f"{named(node)} isn't one of batch, heads, rows and columns")
     if dim == COLUMNS:
-        raise CannotCut("columns", f"{named(node)} would weigh all anew for each range of columns")
+        raise CannotCut("reduced", f"{named(node)} would weigh all anew for each range of columns")
     if not all(same(each[BATCH], sizes[0][BATCH]) for each in sizes):
-        raise CannotCut("batch", f"{named(node)} spreads keys over the batch")
+        raise CannotCut("shared", f"{named(node)} spreads keys over the batch")
     if dim == HEADS and not all(same(each[HEADS], sizes[0][HEADS]) for each in sizes):
-        raise CannotCut("groups", f"{named(node)} has heads that share keys")
+        raise CannotCut("shared", f"{named(node)} has heads that share keys")
     if dim == ROWS and _logsumexp_is_padded(node) and _is_read(node, 1):
-        raise CannotCut("logsumexp", f"{named(node)} rounds the rows of its logsumexp up to 32")
+        raise CannotCut("kernel", f"{named(node)} rounds the rows of its logsumexp up to 32")
 
 
 def _logsumexp_is_padded(node: Node) -> bool:

@@ -56,11 +56,43 @@ class Need:
     range: Range | None = None
 
 
-class CannotCut(Exception):
-    """A node can't be cut along a dim: a stable `code`, and the reason in words."""
+# Why a node can't be cut along a dim.
+CODES: Mapping[str, str] = {
+    "random": "it draws random numbers, in one order for all",
+    "mutation": "it writes to an argument",
+    "scan": "it goes on from position to position",
+    "sort": "it puts the positions in another order",
+    "scatter": "it may write anywhere, and several times to one place",
+    "data-dependent": "sizes or places depend on the values",
+    "statistics": "it normalises by what it computes over the dim",
+    "reduced": "it works over the dim, whole",
+    "parts": "what it gives for ranges does not make up what it gives for all",
+    "windows": "what it reads for a position depends on the size of the whole",
+    "view": "the dim is no dim of the input, nor an even share of one",
+    "unaligned": "a bound lies inside of what can't be divided",
+    "address": "it reads memory by address",
+    "places": "its values depend on several dims, or on a fraction, by their place",
+    "repeated": "it reads one input along two dims",
+    "shared": "an input's positions serve several of the value's, in groups",
+    "kernel": "the kernel behind it can't be told of a range",
+    "values": "it has several values, not all with that dim",
+    "empty": "there are no positions",
+    "takes-all": "it takes all of what is cut",
+    "input": "it is an input of the graph",
+    "no-rule": "there is no rule for it",
+}
 
-    def __init__(self, code: str, text: str):
+
+class CannotCut(Exception):
+    """A node can't be cut along a dim: a stable `code`, one of `CODES`, and the reason in words.
+
+    `node` is the one in the way, where it is not the one that was asked for.
+    """
+
+    def __init__(self, code: str, text: str, node: Node | None = None):
         super().__init__(text)
+        assert code in CODES, code
+        self.node = node
         self.code = code
 
 

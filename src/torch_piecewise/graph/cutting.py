@@ -11,7 +11,7 @@ from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
 from torch_piecewise.errors import ArgumentError, RangeError
 
@@ -64,14 +64,19 @@ def cut(
 
 def traced_to_aten(gm: torch.nn.Module, example_inputs: Sequence[Any]) -> GraphModule:
     """The ATen graph of a module; its parameters are attributes of it."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    inputs = [mode.from_tensor(x) if isinstance(x, Tensor) else x for x in example_inputs]
+    # sizes that depend on data are symbols of the environment, the inputs' are not
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+
+    def fake(x: Any) -> Any:
+        return mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x
+
+    inputs = [fake(x) for x in example_inputs]
     with mode, torch.no_grad():
         table: Any = get_decompositions(TAKEN_APART)
         traced = make_fx(gm, decomposition_table=table)(*inputs)
     for node in traced.graph.nodes:
         if node.op == "get_attr" and isinstance(getattr(traced, node.target), Tensor):
-            node.meta["val"] = mode.from_tensor(getattr(traced, node.target))
+            node.meta["val"] = fake(getattr(traced, node.target))
     normalise(traced.graph)
     return traced
 
@@ -97,7 +102,9 @@ def target_of(
     own = wrapped(dim, ndim)
     if free_unbacked_symbols(shape(target)[own]):
         said = f"the size of dim {own} of {named(target)} depends on data, and is not known"
-        raise RangeError.of(given, said)
+        error = RangeError.of(given, f"{said} [data-dependent]")
+        error.code = "data-dependent"
+        raise error
     return target, own, resolve(given, shape(target)[own], own)
 
 
@@ -106,18 +113,18 @@ def regions_for(
 ) -> Regions:
     """The stages; raises RangeError where an operator is in the way of the user's ranges."""
 
-    def in_the_way(where: str, why: str) -> RangeError:
-        return RangeError.in_the_way(given, dim, ranges, where, why)
+    def in_the_way(where: str, why: str, code: str) -> RangeError:
+        return RangeError.in_the_way(given, dim, ranges, where, why, code)
 
     if target.op != "call_function":
-        raise in_the_way("the output", "it is an input of the graph")
+        raise in_the_way("the output", "it is an input of the graph", "input")
     try:
         regions = find(graph, target, dim)
     except CannotCut as error:
-        raise in_the_way(named(target), str(error)) from error
+        raise in_the_way(named(error.node or target), str(error), error.code) from error
     for refused in regions.refused:
         if refused.dim is not None:  # on the way back from the target
-            raise in_the_way(named(refused.node), refused.text)
+            raise in_the_way(named(refused.node), refused.text, refused.code)
     return regions
 
 
@@ -137,7 +144,8 @@ def parts_for(
     try:
         return list(Cutter(gm.graph, regions, ranges, shape(target)[dim], nodes).parts())
     except CannotCut as error:
-        raise RangeError.in_the_way(given, dim, ranges, "a range", str(error)) from error
+        where, why = "a range", str(error)
+        raise RangeError.in_the_way(given, dim, ranges, where, why, error.code) from error
 
 
 class _Joined:

@@ -73,7 +73,7 @@ def arange(node: Node, dim: int) -> Cut:
     default = node.target is aten.arange.default
     start, step = 0 if default else argument(node, 0, "start"), argument(node, 2, "step", 1)
     if value(node).dtype.is_floating_point or isinstance(start, float) or isinstance(step, float):
-        raise CannotCut("factory", f"{named(node)} counts in fractions, each rounded by its place")
+        raise CannotCut("places", f"{named(node)} counts in fractions, each rounded by its place")
     return counted(node, start, step)
 
 
@@ -96,7 +96,18 @@ def counted(node: Node, start: Any, step: Any) -> Cut:
 
 @rule(aten.eye.default, aten.eye.m)
 def eye(node: Node, dim: int) -> Cut:
-    raise CannotCut("factory", f"{named(node)} has its ones where two dims meet")
+    raise CannotCut("places", f"{named(node)} has its ones where two dims meet")
+
+
+@rule(
+    *["prims.inductor_random.default", "prims.inductor_randint.default"],
+    *["prims.inductor_rand_eager_offset.default", "prims.inductor_rand_eager_offsets.default"],
+    *["prims.inductor_seed.default", "prims.inductor_seeds.default"],
+    "prims.inductor_lookup_seed.default",
+)
+def random(node: Node, dim: int) -> Cut:
+    """What Inductor makes of random numbers: each is one of its place in the whole."""
+    raise CannotCut("random", f"{named(node)} draws random numbers, by their places in the whole")
 
 
 @rule(aten.tril.default, aten.triu.default)

@@ -245,7 +245,7 @@ def refuse_others(node: Node, source: Node, dim: int) -> None:
 
 def refuse_complex(node: Node, source: Node) -> None:
     if value(source).is_complex():
-        raise CannotCut("complex", f"{named(node)} of complex numbers is not combined")
+        raise CannotCut("parts", f"{named(node)} of complex numbers is not combined")
 
 
 @partial_rule(*FOLDS)
@@ -293,5 +293,5 @@ def extremum(node: Node, source: Node, dim: int) -> Partial:
     """Over one dim: a place among several, counted in one, is not a place in a range."""
     refuse_others(node, source, dim)
     if len(reduced_dims(node)) > 1:
-        raise CannotCut("flattened", f"{named(node)} counts places over several dims as one")
+        raise CannotCut("parts", f"{named(node)} counts places over several dims as one")
     return Extremum(node, source, dim, EXTREMA[node.target])

@@ -104,7 +104,7 @@ _ADDED: dict[Any, tuple[dict[str, int], ...]] = {
 def product(node: Node, dim: int) -> Cut:
     """A row of the value needs that row of the left matrix, a column that of the right one."""
     if node.target is aten._int_mm.default and value(node).device.type != "cpu":
-        raise CannotCut("kernel-sizes", f"{named(node)} runs for some sizes only, as 17 rows up")
+        raise CannotCut("kernel", f"{named(node)} runs for some sizes only, as 17 rows up")
     return ByArgument(node, _PRODUCTS[node.target][dim])
 
 

@@ -73,6 +73,7 @@ def find(graph: Graph, target: Node, dim: int) -> Regions:
     Raises CannotCut where `target` itself can't be; what is behind it ends the region, and is in
     `refused`.
     """
+    _refuse_writes(graph)
     search = _Search(graph)
     search.backward(target, dim)
     if target not in search.cuts:
@@ -83,6 +84,7 @@ def find(graph: Graph, target: Node, dim: int) -> Regions:
 
 def find_from(graph: Graph, given: Mapping[Node, int]) -> Regions:
     """The stages when inputs of the graph are cut along these dims, as far as that goes."""
+    _refuse_writes(graph)
     search = _Search(graph)
     search.given.update(given)
     return search.found()
@@ -149,6 +151,10 @@ class _Search:
                 continue
             dims = {n: self.dim_of(n) for n in node.all_input_nodes if is_tensor(n)}
             known = {n: d for n, d in dims.items() if d is not None}
+            if is_mutating(node):
+                text = f"{named(node)} writes to its argument, when all has been read"
+                self.refused[node] = Refused(node, None, "mutation", text)
+                continue
             if not known or self.cut_like(node, known) or self.reduced(node, known):
                 continue
             text = f"{named(node)} takes all of what is cut"
@@ -246,7 +252,7 @@ class _Search:
         whole = Range(0, shape(inputs[0])[known[inputs[0]]])
         if not isinstance(partial.emit(PieceGraph(), whole).meta["val"], Tensor):
             text = f"the ranges of {named(node)} would give several values each"
-            self.refused.setdefault(node, Refused(node, None, "several-values", text))
+            self.refused.setdefault(node, Refused(node, None, "values", text))
             return False
         self.partials[node] = partial
         return True
@@ -298,6 +304,30 @@ def is_view(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     returns = list(schema.returns) if schema is not None else []
     return len(returns) == 1 and returns[0].alias_info is not None and not is_mutating(node)
+
+
+def _refuse_writes(graph: Graph) -> None:
+    """Raise for what writes to memory that is read later: stages change the order of reads.
+
+    A graph of AOTAutograd writes to its inputs alone, and at its end.
+    """
+    read: set[Node] = set()  # tensors that own their memory
+    for node in reversed(graph.nodes):
+        sources = [n for n in node.all_input_nodes if node.op != "output" and is_tensor(n)]
+        if is_mutating(node):
+            owner = _owner(sources[0])
+            if owner.op == "call_function" or owner in read:
+                text = f"{named(node)} writes to what is read after it"
+                raise CannotCut("mutation", text, node)
+            sources = sources[1:]
+        read.update(map(_owner, sources))
+
+
+def _owner(node: Node) -> Node:
+    """The tensor that owns the memory of a view, or of what was written to."""
+    while node.op == "call_function" and (is_view(node) or is_mutating(node)):
+        node = next(n for n in node.all_input_nodes if is_tensor(n))
+    return node
 
 
 def is_mutating(node: Node) -> bool:

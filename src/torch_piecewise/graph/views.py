@@ -323,7 +323,7 @@ def unfold(node: Node, dim: int) -> Cut:
 
 @rule(aten.as_strided.default)
 def as_strided(node: Node, dim: int) -> Cut:
-    raise CannotCut("view", f"{named(node)} reads memory by address, whatever its dims are")
+    raise CannotCut("address", f"{named(node)} reads memory by address, whatever its dims are")
 
 
 # Operators with several results
@@ -364,7 +364,7 @@ def getitem(node: Node, dim: int) -> Cut:
         return part_of_unbind(source, place, dim)
     mine, first = shape(node), shape(source)
     if dim >= len(mine) or not same(mine[dim], first[dim]):
-        raise CannotCut("results", f"dim {dim} of {named(node)} is no dim of the other results")
+        raise CannotCut("values", f"dim {dim} of {named(node)} is no dim of the other results")
     return from_one(source, dim, lambda to, wanted, part: to.call(operator.getitem, part, place))
 
 

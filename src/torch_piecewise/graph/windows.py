@@ -7,7 +7,7 @@ input the windows read padding, and only there: a piece between them has none.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,7 +191,7 @@ def convolution(node: Node, dim: int) -> Cut:
         bias = {} if given["bias"] is None else {"bias": 0}
         return ByArgument(node, {"weight": 1 if given["transposed"] else 0, **bias})
     if given["transposed"]:
-        raise CannotCut("transposed", f"{named(node)} is transposed: over space windows overlap")
+        raise CannotCut("windows", f"{named(node)} is transposed: over space windows overlap")
     window = Window(
         shape(source)[dim],
         shape(weight)[dim],
@@ -204,7 +204,7 @@ def _groups(node: Node) -> ConvolutionGroups:
     given = arguments(node)
     sizes = (shape(given["input"])[1], shape(node)[1], given["groups"])
     if not all(isinstance(size, int) for size in sizes):
-        raise CannotCut("groups", f"{named(node)} has groups of channels of unknown number")
+        raise CannotCut("kernel", f"{named(node)} has groups of channels of unknown number")
     inside, outside, groups = sizes
     transposed = bool(given["transposed"])
     return ConvolutionGroups(node, groups, inside // groups, outside // groups, transposed)
@@ -279,40 +279,41 @@ def offsets_to_indices(node: Node, dim: int) -> Cut:
     return MovedIndices(cut, step)
 
 
-_RESAMPLED: Mapping[Any, str] = {
-    aten._adaptive_avg_pool2d.default: "adaptive",
-    aten._adaptive_avg_pool3d.default: "adaptive",
-    aten.adaptive_max_pool2d.default: "adaptive",
-    aten.adaptive_max_pool3d.default: "adaptive",
-    **{
-        overload: "resample"
-        for packet in (
-            aten.upsample_nearest1d,
-            aten.upsample_nearest2d,
-            aten.upsample_nearest3d,
-            aten._upsample_nearest_exact1d,
-            aten._upsample_nearest_exact2d,
-            aten._upsample_nearest_exact3d,
-            aten.upsample_linear1d,
-            aten.upsample_bilinear2d,
-            aten.upsample_trilinear3d,
-            aten.upsample_bicubic2d,
-            aten._upsample_bilinear2d_aa,
-            aten._upsample_bicubic2d_aa,
-        )
-        for overload in (packet.default, packet.vec)
-    },
-}
+# the dims of space are as many as the output's sizes: an argument, or all but batch and channels
+_ADAPTIVE = (
+    aten._adaptive_avg_pool2d.default,
+    aten._adaptive_avg_pool3d.default,
+    aten.adaptive_max_pool2d.default,
+    aten.adaptive_max_pool3d.default,
+)
+_RESAMPLED = tuple(
+    overload
+    for packet in (
+        aten.upsample_nearest1d,
+        aten.upsample_nearest2d,
+        aten.upsample_nearest3d,
+        aten._upsample_nearest_exact1d,
+        aten._upsample_nearest_exact2d,
+        aten._upsample_nearest_exact3d,
+        aten.upsample_linear1d,
+        aten.upsample_bilinear2d,
+        aten.upsample_trilinear3d,
+        aten.upsample_bicubic2d,
+        aten._upsample_bilinear2d_aa,
+        aten._upsample_bicubic2d_aa,
+    )
+    for overload in (packet.default, packet.vec)
+)
 
 
-@rule(*_RESAMPLED)
+@rule(*_ADAPTIVE, *_RESAMPLED)
 def resampled(node: Node, dim: int) -> Cut:
     """Planes apart as they are; inside a plane the scale is one of the whole."""
     source = next(arg for arg in arguments(node).values() if isinstance(arg, Node))
     output_size = arguments(node)["output_size"]
-    space = len(shape(node)) - 2 if _RESAMPLED[node.target] == "resample" else len(output_size)
+    space = len(output_size) if node.target in _ADAPTIVE else len(shape(node)) - 2
     if dim < len(shape(node)) - space:
         name = "input" if "input" in arguments(node) else "self"
         assert arguments(node)[name] is source
         return ByArgument(node, {name: dim})
-    raise CannotCut(_RESAMPLED[node.target], f"{named(node)} places its windows by the whole size")
+    raise CannotCut("windows", f"{named(node)} places its windows by the whole size")
