@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 import torch_piecewise.graph.rules  # noqa: F401  (all of them)
 from torch_piecewise.graph.axes import PARTIAL_RULES, CannotCut, Range, cut_along, is_tensor
+from torch_piecewise.graph.axes import value as values_of
 from torch_piecewise.graph.pieces import Input, PieceGraph, build, finished
 
 WHOLE = "whole"
@@ -106,14 +107,16 @@ def compare(got: Any, whole: Any, dim: int, each: Range) -> None:
             assert part.dtype == want.dtype
 
 
-def check_partial(fn: Callable[..., Any], *args: Any, dim: int, node: int = -1) -> None:
-    """Reduce range by range over a dim of the first tensor input, combine, and compare."""
+def check_partial(
+    fn: Callable[..., Any], *args: Any, dim: int, node: int = -1, source: int = 0
+) -> None:
+    """Reduce range by range over a dim of a tensor input, by number, combine, and compare."""
     gm = traced(fn, args)
     call = calls(gm)[node]
     values = all_values(gm, args)
-    source = next(n for n in call.all_input_nodes if is_tensor(n))
-    partial = PARTIAL_RULES[call.target](call, source, dim)
-    size = values[source].shape[dim]
+    given = [n for n in call.all_input_nodes if is_tensor(n)][source]
+    partial = PARTIAL_RULES[call.target](call, given, dim)
+    size = values[given].shape[dim]
     parts, sizes = [], []
     for each in ranges(size):
         piece = PieceGraph({}, {})
@@ -124,12 +127,13 @@ def check_partial(fn: Callable[..., Any], *args: Any, dim: int, node: int = -1) 
     holders = []
     for k, part in enumerate(parts):
         holder = combined.graph.placeholder(f"part_{k}")
-        holder.meta["val"] = part
+        mode = values_of(given).fake_mode
+        holder.meta["val"] = tree_map(mode.from_tensor, part)
         holders.append(holder)
     result = partial.combine(combined, holders, sizes)
     module = finished(combined, [result])
-    assert not combined.inputs
-    (got,) = module(*parts)
+    (got,) = module(*[real(each, values) for each in combined.inputs], *parts)
     for a, b in zip(tree_leaves(got), tree_leaves(values[call]), strict=True):
-        torch.testing.assert_close(a, b, equal_nan=True)
-        assert a.dtype == b.dtype and a.shape == b.shape
+        if isinstance(b, Tensor):
+            torch.testing.assert_close(a, b, equal_nan=True)
+            assert a.dtype == b.dtype and a.shape == b.shape

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch_piecewise.graph.axes import RULES, CannotCut, Range
 from torch_piecewise.graph.pieces import build, finished
 
-from .rules import all_values, calls, ranges, real, run, traced
+from .rules import all_values, calls, check, ranges, real, run, traced
 
 aten = torch.ops.aten
 on_cpu = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -251,3 +251,79 @@ def test_masks_of_a_batch_of_unknown_size():
     assert len(env.guards) == before
     sizes = [n for n in piece.graph.nodes if n.target is aten.sym_size.int]
     assert len(sizes) == 1 and sizes[0] in found[node].args[3].args[1]
+
+
+def gradients_on_cpu(q, k, v, mask=None, causal=False):
+    """A function with the backward of attention, and its inputs."""
+
+    def fn(grad, q, k, v, mask):
+        out, logsumexp = on_cpu(q, k, v, 0.0, causal, attn_mask=mask)
+        backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+        return backward(grad, q, k, v, out, logsumexp, 0.0, causal, attn_mask=mask)
+
+    return fn, (torch.randn_like(q), q, k, v, mask)
+
+
+@pytest.mark.parametrize(("k", "v"), [(K, V), (K_LONG, V_LONG)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_along_batch_and_heads(k, v, causal):
+    fn, args = gradients_on_cpu(Q, k, v, None, causal)
+    check(fn, *args, refused={2: "reduced", 3: "reduced"}, node=_backward(fn, args))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 11, 11), (3, 1, 11, 11), (1, 4, 11, 11), (11, 11)])
+def test_gradients_with_a_mask(shape):
+    fn, args = gradients_on_cpu(Q, K, V, torch.randn(shape))
+    check(fn, *args, refused={2: "reduced", 3: "reduced"}, node=_backward(fn, args))
+
+
+def _backward(fn, args):
+    names = [str(n.target) for n in calls(traced(fn, args))]
+    return next(k for k, name in enumerate(names) if "backward" in name)
+
+
+ON_CUDA = {
+    "efficient": (
+        aten._scaled_dot_product_efficient_attention_backward.default,
+        lambda bias, q, lse, seed: (bias, q, lse, seed, seed, 0.0, [True, True, True, False]),
+    ),
+    "flash": (
+        aten._scaled_dot_product_flash_attention_backward.default,
+        lambda bias, q, lse, seed: (q, lse, None, None, 48, 48, 0.0, False, seed, seed),
+    ),
+    "cudnn": (
+        aten._scaled_dot_product_cudnn_attention_backward.default,
+        lambda bias, q, lse, seed: (q, lse, seed, seed, bias, None, None, 48, 48, 0.0, False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ON_CUDA)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_gradients_on_cuda(name, dim):
+    """The calls that are written have what the kernels of each kind take."""
+    target, further = ON_CUDA[name]
+    graph = Graph()
+    with FakeTensorMode():
+        q = torch.empty(2, 4, 48, 16, dtype=torch.half, device="cuda")
+        lse = torch.empty(2, 4, 48, dtype=torch.float32, device="cuda")
+        bias = torch.empty(2, 1, 48, 48, dtype=torch.half, device="cuda")
+        seed = torch.empty((), dtype=torch.int64, device="cuda")
+
+        def holder(kind, val):
+            made = graph.placeholder(kind)
+            made.meta["val"] = val
+            return made
+
+        grad, query, key, values, out = (holder(n, q) for n in ("g", "q", "k", "v", "o"))
+        rest = further(holder("b", bias), out, holder("l", lse), holder("s", seed))
+        node = graph.call_function(target, (grad, query, key, values, *rest))
+        node.meta["val"] = (q, q, q)
+        cut = RULES[target](node, dim)
+        taken = dict(cut.inputs)
+        assert [taken[n] for n in (grad, query, key, values, out)] == [dim] * 5
+        held = {n.name: d for n, d in taken.items()}
+        assert held["l"] == dim and held["s"] is None
+        if name != "flash":
+            assert held["b"] == (0 if dim == 0 else None)
+    assert refused(node, 2) == "reduced"

@@ -248,3 +248,20 @@ def test_other_refusals():
 
 def test_sums_of_complex_numbers():
     check_partial(lambda x: x.sum(0), torch.randn(7, 3, dtype=torch.complex64), dim=0)
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("dim", [0, 2])
+def test_smallest_and_largest(kind, dim):
+    check_first(lambda x: aten.aminmax(x, dim=dim), FLOATS[kind], dim=dim)
+    check_first(lambda x: aten.aminmax(x, dim=dim, keepdim=True), FLOATS[kind], dim=dim)
+    check_first(lambda x: aten.aminmax(x), FLOATS[kind], dim=dim)
+
+
+def test_counts_and_sums_of_what_is_a_number():
+    check_partial(lambda x: aten.nansum(x, [0, 1]), NAN, dim=0)
+    check_partial(lambda x: aten.nansum(x, None, True), NAN, dim=1)
+    check_partial(lambda x: aten.nansum(x, [2]), NAN.bfloat16(), dim=2)
+    check_partial(lambda x: aten.count_nonzero(x, 1), COUNTS, dim=1)
+    check_partial(lambda x: aten.count_nonzero.dim_IntList(x, [0, 1]), COUNTS, dim=1)
+    check_partial(lambda x: aten.count_nonzero(x), MASK, dim=0)

@@ -7,6 +7,7 @@ import operator
 import pytest
 import torch
 import torch._inductor.inductor_prims  # registers the pools that save memory
+import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import (
@@ -323,3 +324,38 @@ def test_pieces_compile(fn):
             compiled = compile_fx_inner(module, fakes)
         for got, all_ in zip(compiled(list(given)), whole, strict=True):
             torch.testing.assert_close(got, all_.narrow(3, each.start, each.size))
+
+
+def differentiated(fn, x):
+    """A function with the backward of `fn`, and its inputs."""
+
+    def backward(grad, x):
+        own = x.detach().requires_grad_()
+        return torch.autograd.grad(fn(own), own, grad)[0]
+
+    return backward, (torch.randn_like(fn(x)), x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "shape"),
+    [
+        (lambda x: F.max_pool2d(x, 2, padding=1), (7, 3, 8, 9)),
+        (lambda x: F.max_pool3d(x, 2), (7, 3, 4, 5, 4)),
+        (lambda x: F.avg_pool2d(x, 3, 2, 1), (7, 3, 8, 9)),
+        (lambda x: F.avg_pool3d(x, 2), (7, 3, 4, 5, 4)),
+        (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (7, 3, 8, 9)),
+        (lambda x: F.adaptive_avg_pool3d(x, (3, 2, 2)), (7, 3, 8, 9, 4)),
+        (lambda x: F.adaptive_max_pool2d(x, (3, 2)), (7, 3, 8, 9)),
+        (lambda x: F.interpolate(x, scale_factor=2), (7, 3, 5)),
+        (lambda x: F.interpolate(x, scale_factor=2), (7, 3, 5, 4)),
+        (lambda x: F.interpolate(x, (9, 7), mode="bilinear"), (7, 3, 5, 4)),
+        (lambda x: F.interpolate(x, (3, 7), mode="bilinear", antialias=True), (7, 3, 5, 4)),
+        (lambda x: F.interpolate(x, (9, 7), mode="bicubic"), (7, 3, 5, 4)),
+    ],
+)
+def test_gradients_of_windows_keep_planes_apart(fn, shape):
+    backward, args = differentiated(fn, torch.randn(shape))
+    made = calls(traced(backward, args))
+    number = next(k for k, n in enumerate(made) if "backward" in str(n.target))
+    refused = dict.fromkeys(range(2, len(shape)), "windows")
+    check(backward, *args, refused=refused, node=number)

@@ -111,6 +111,43 @@ def attention(node: Node, dim: int) -> Cut:
     return CausalRows(node, cut, name)
 
 
+# Gradients of attention: the arguments with batch and heads, beside query, key, value; the mask.
+_BACKWARDS: dict[Any, tuple[str, str | None]] = {
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: ("grad_out", "attn_mask"),
+    aten._scaled_dot_product_efficient_attention_backward.default: ("grad_out_", "attn_bias"),
+    aten._scaled_dot_product_flash_attention_backward.default: ("grad_out", None),
+    aten._scaled_dot_product_cudnn_attention_backward.default: ("grad_out", "attn_bias"),
+    aten._scaled_dot_product_fused_attention_overrideable_backward.default: (
+        "grad_out",
+        "attn_bias",
+    ),
+}
+
+
+@rule(*_BACKWARDS)
+def attention_backward(node: Node, dim: int) -> Cut:
+    """Batch and heads, each on its own; every row gives to the gradients of all keys and values."""
+    given, (entering, mask) = arguments(node), _BACKWARDS[node.target]
+    _refuse(node, dim)
+    if dim not in (BATCH, HEADS):
+        raise CannotCut("reduced", f"{named(node)} adds up what all rows give to keys and values")
+    names = ["query", "key", "value", entering, "out", "logsumexp"]
+    dims = dict.fromkeys(names, dim)
+    if given.get("grad_input_mask", [False])[-1]:
+        raise CannotCut("reduced", f"{named(node)} adds up what all give to the mask's gradient")
+    if mask is not None and isinstance(given[mask], Node) and value(given[mask]).ndim:
+        own = _dim_of_mask(given[mask], node, dim)
+        if own is not None:
+            dims[mask] = own
+    return ByArgument(node, dims)
+
+
+def _dim_of_mask(mask: Node, node: Node, dim: int) -> int | None:
+    """The mask spreads over [batch, heads, rows, columns]; None where all positions read it."""
+    own = dim - 4 + len(shape(mask))
+    return own if own >= 0 and not same(shape(mask)[own], 1) else None
+
+
 def _refuse(node: Node, dim: int) -> None:
     given = arguments(node)
     sizes = [shape(given[name]) for name in ("query", "key", "value")]

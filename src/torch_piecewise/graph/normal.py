@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
 from torch.fx import Graph, Node
 
-from .axes import Bound, value
+from .axes import Bound, arguments, value
 
 aten = torch.ops.aten
+GRAD_INPUT, GRAD_WEIGHT, GRAD_BIAS = range(3)  # the values of a convolution's backward
 
 
 def normalise(graph: Graph) -> None:
-    """Remove what nothing reads, and write reads by address as views where they are that."""
+    """Remove what nothing reads, and write as others what has no dims to cut as it is.
+
+    Reads by address are views, where they are that. The gradients of a convolution, of its input,
+    weight and bias, are nodes of their own: they are cut in different ways.
+    """
     graph.eliminate_dead_code()
     for node in list(graph.nodes):
         if node.target is aten.as_strided.default:
             _as_view(graph, node)
+        elif node.target is aten.convolution_backward.default:
+            _apart(graph, node)
     graph.eliminate_dead_code()
 
 
@@ -34,6 +42,32 @@ def _as_view(graph: Graph, node: Node) -> None:
         made = _call(graph, aten.reshape.default, made, [new.shape[d] for d in after])
         made = _call(graph, aten.permute.default, made, [after.index(d) for d in range(new.ndim)])
     node.replace_all_uses_with(made)
+    graph.erase_node(node)
+
+
+def _apart(graph: Graph, node: Node) -> None:
+    """One call for each gradient of a convolution; the bias has a sum over all but channels."""
+    given = arguments(node)
+    for user in list(node.users):
+        if user.target is not operator.getitem:
+            return
+    for user in list(node.users):
+        kind, one = user.args[1], user.meta["val"]
+        with graph.inserting_before(user):
+            if kind == GRAD_BIAS:
+                source = given["grad_output"]
+                over = [d for d in range(value(source).ndim) if d != 1]
+                made = _call(graph, aten.sum.dim_IntList, source, over)
+            else:
+                mask = [k == kind for k in range(3)]
+                call = graph.call_function(
+                    aten.convolution_backward.default, (*node.args[:10], mask)
+                )
+                call.meta["val"] = tuple(one if chosen else None for chosen in mask)
+                made = graph.call_function(operator.getitem, (call, kind))
+                made.meta.update(user.meta)
+        user.replace_all_uses_with(made)
+        graph.erase_node(user)
     graph.erase_node(node)
 
 

@@ -107,7 +107,11 @@ SUM = Fold(aten.sum.dim_IntList, typed=True)
 PROD = Fold(aten.prod.dim_int, (0, False), typed=True)
 MAX, MIN = Fold(aten.amax.default), Fold(aten.amin.default)
 ANY, ALL = Fold(aten.any.dim, (0, False)), Fold(aten.all.dim, (0, False))
+COUNT = Fold(aten.sum.dim_IntList)  # what it adds up is whole numbers
 FOLDS: Mapping[Any, Fold] = {
+    aten.nansum.default: SUM,
+    aten.count_nonzero.default: COUNT,
+    aten.count_nonzero.dim_IntList: COUNT,
     aten.sum.default: SUM,
     aten.sum.dim_IntList: SUM,
     prims.sum.default: Fold(aten.sum.dim_IntList, widened=True),
@@ -278,6 +282,26 @@ def moments(node: Node, source: Node, dim: int) -> Partial:
     refuse_others(node, source, dim)
     refuse_complex(node, source)
     return Moments(node, source, dim)
+
+
+@dataclass(frozen=True)
+class BothExtrema(OverDim):
+    """The smallest and the largest value of each range, and those of these."""
+
+    def emit(self, to: Builder, range: Range) -> Node:
+        given = {"dim": arguments(self.node)["dim"], "keepdim": self.keepdim}
+        return to.call(aten.aminmax.default, self.taken(to, range), **given)
+
+    def combine(self, to: Builder, parts: list[Node], sizes: list[Bound]) -> Node:
+        each = [stacked(to, [to.call(operator.getitem, p, k) for p in parts]) for k in (0, 1)]
+        found = (to.call(fold.target, x, *fold.rest) for fold, x in zip((MIN, MAX), each))
+        return to.call(together, *found)
+
+
+@partial_rule(aten.aminmax.default)
+def both_extrema(node: Node, source: Node, dim: int) -> Partial:
+    refuse_others(node, source, dim)
+    return BothExtrema(node, source, dim)
 
 
 EXTREMA: Mapping[Any, Any] = {

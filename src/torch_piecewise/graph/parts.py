@@ -6,17 +6,27 @@ written into a slice of a buffer with all of it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from .axes import Bound, Partial, Range, same, shape
+from .axes import Bound, Partial, Range, same, shape, together
 from .pieces import Handed, Into, PartOf, PieceGraph, build, finished
 from .regions import Regions, Stage, outside, scaled
+
+
+def values(piece: PieceGraph, node: Node) -> list[tuple[int, Node]]:
+    """A node of the piece, or each of its values, numbered."""
+    found = node.meta["val"]
+    if isinstance(found, Tensor):
+        return [(0, node)]
+    return [(i, piece.call(operator.getitem, node, i)) for i, _ in enumerate(found)]
 
 
 def is_empty(range: Range) -> bool:
@@ -76,9 +86,10 @@ class Cutter:
             for node, part in wanted.items():
                 piece.write(found[node], Into(node, stage.cuts[node][1], part))
             self.hand_sizes(piece)
-            module = finished(piece, [found[n] for n in partials])
-            results = tuple(PartOf(n, k) for n in partials)
-            yield Part(f"piece_{number}_{k}", module, tuple(piece.inputs), results, number, each)
+            made = {PartOf(n, k, i): v for n in partials for i, v in values(piece, found[n])}
+            module = finished(piece, list(made.values()))
+            name = f"piece_{number}_{k}"
+            yield Part(name, module, tuple(piece.inputs), tuple(made), number, each)
 
     def range_of(self, node: Node, dim: int, each: Range) -> Range:
         return scaled(each, self.size, shape(node)[dim])
@@ -92,10 +103,7 @@ class Cutter:
         for node, partial in stage.combines.items():
             over = {k: self.over(partial, each) for k, each in enumerate(self.ranges)}
             over = {k: each for k, each in over.items() if not is_empty(each)}
-            holders = [
-                piece.input(PartOf(node, k), self.value_of_part(partial, each))
-                for k, each in over.items()
-            ]
+            holders = [self.held(piece, PartOf(node, k), partial, r) for k, r in over.items()]
             sizes = [each.size for each in over.values()]
             piece.made[node] = partial.combine(piece, holders, sizes)
         for node in stage.nodes:
@@ -105,9 +113,13 @@ class Cutter:
         module = finished(piece, [piece.made[n] for n in results])
         return Part(f"whole_{number}", module, tuple(piece.inputs), results, number)
 
-    def value_of_part(self, partial: Partial, over: Range) -> object:
-        """What one range gives, traced."""
-        return partial.emit(PieceGraph(symbols=self.symbols), over).meta["val"]
+    def held(self, piece: PieceGraph, part: PartOf, partial: Partial, over: Range) -> Node:
+        """The node for what one range gave: one value, or several together."""
+        given = partial.emit(PieceGraph(symbols=self.symbols), over).meta["val"]
+        if isinstance(given, Tensor):
+            return piece.input(part, given)
+        each = (piece.input(PartOf(part.node, part.number, i), v) for i, v in enumerate(given))
+        return piece.call(together, *each)
 
     @cached_property
     def symbols(self) -> dict[Any, Node]:

@@ -32,10 +32,11 @@ class Input:
 
 @dataclass(frozen=True)
 class PartOf:
-    """What range `number` gives for a reduction over the dim that is cut."""
+    """What range `number` gives for a reduction over the dim that is cut; of several, one value."""
 
     node: Node
     number: int
+    value: int = 0
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from .axes import (
     same,
     shape,
 )
-from .pieces import PieceGraph
 
 
 @dataclass(frozen=True)
@@ -183,13 +182,16 @@ class _Search:
         for node in reversed(self.graph.nodes):
             if node.op != "call_function" or node in self.cuts or node in self.partials:
                 continue
-            users = [self.cuts.get(user) for user in node.users]
+            users = [self.found_for(user) for user in node.users]
             if not is_tensor(node) or not users or None in users:
                 continue
-            dims = {d for cut in users if cut for n, d in cut[0].inputs if n is node}
+            dims = {d for found in users if found for n, d in found.inputs if n is node}
             dim = next(iter(dims)) if len(dims) == 1 else None
             if dim is not None and node not in self.refused:
                 self.try_cut(node, dim)
+
+    def found_for(self, node: Node) -> Cut | Partial | None:
+        return self.cuts[node][0] if node in self.cuts else self.partials.get(node)
 
     def leave_views(self) -> None:
         """Results that are views of the graph's inputs stay that: a range would be a copy."""
@@ -233,29 +235,26 @@ class _Search:
         return found
 
     def read(self, node: Node) -> list[Node]:
-        if node not in self.cuts and node not in self.partials:
+        found = self.found_for(node)
+        if found is None:
             return node.all_input_nodes
-        found = self.cuts[node][0] if node in self.cuts else self.partials[node]
         sizes = [n for n in node.all_input_nodes if not is_tensor(n)]
         return [*sizes, *(n for n, _ in found.inputs)]
 
     def reduced(self, node: Node, known: Mapping[Node, int]) -> bool:
+        """Reduce range by range, over the first of the dims for which a rule says how."""
         rule = PARTIAL_RULES.get(node.target)
-        inputs = [n for n in node.all_input_nodes if is_tensor(n)]
-        if rule is None or len(inputs) != 1:
+        if rule is None or node in self.refused:
             return False
-        try:
-            partial = rule(node, inputs[0], known[inputs[0]])
-        except CannotCut as error:
-            self.refused.setdefault(node, Refused(node, None, error.code, str(error)))
-            return False
-        whole = Range(0, shape(inputs[0])[known[inputs[0]]])
-        if not isinstance(partial.emit(PieceGraph(), whole).meta["val"], Tensor):
-            text = f"the ranges of {named(node)} would give several values each"
-            self.refused.setdefault(node, Refused(node, None, "values", text))
-            return False
-        self.partials[node] = partial
-        return True
+        for each, dim in known.items():
+            try:
+                self.partials[node] = rule(node, each, dim)
+            except CannotCut as error:
+                self.refused.setdefault(node, Refused(node, None, error.code, str(error)))
+            else:
+                self.refused.pop(node, None)
+                return True
+        return False
 
     def stages(self) -> Iterator[Stage]:
         """Nodes by level: even ones whole, odd ones cut."""
@@ -294,7 +293,8 @@ class _Search:
             return own + 1 if is_cut else own
         if not is_cut:
             return own + 1
-        found = self.cuts[user][0] if user in self.cuts else self.partials[user]
+        found = self.found_for(user)
+        assert found is not None
         local = all(d == self.cuts[node][1] for n, d in found.inputs if n is node)
         return own if local else own + 2
 

@@ -2,6 +2,7 @@
 
 from . import (
     attention,
+    contracted,
     factories,
     indexing,
     joins,
@@ -15,6 +16,7 @@ from . import (
 
 __all__ = [
     "attention",
+    "contracted",
     "factories",
     "indexing",
     "joins",

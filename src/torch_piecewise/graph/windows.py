@@ -200,6 +200,16 @@ def convolution(node: Node, dim: int) -> Cut:
     return Space(node, "input", dim, window, dim - 2, space)
 
 
+@rule(aten.convolution_backward.default)
+def convolution_backward(node: Node, dim: int) -> Cut:
+    """The gradient of the input, along the batch. That of the weight adds up: see `contracted`."""
+    if list(arguments(node)["output_mask"]) != [True, False, False]:
+        raise CannotCut("reduced", f"{named(node)} adds up what the whole batch gives")
+    if dim != 0:
+        raise CannotCut("windows", f"{named(node)} is transposed: windows overlap along {dim}")
+    return ByArgument(node, {"grad_output": 0, "input": 0})
+
+
 def _groups(node: Node) -> ConvolutionGroups:
     given = arguments(node)
     sizes = (shape(given["input"])[1], shape(node)[1], given["groups"])
@@ -317,3 +327,48 @@ def resampled(node: Node, dim: int) -> Cut:
         assert arguments(node)[name] is source
         return ByArgument(node, {name: dim})
     raise CannotCut("windows", f"{named(node)} places its windows by the whole size")
+
+
+# Gradients of what reads planes in windows: the arguments that have the planes.
+_BACKWARDS: dict[Any, tuple[str, ...]] = {
+    aten.avg_pool2d_backward.default: ("grad_output", "self"),
+    aten.avg_pool3d_backward.default: ("grad_output", "self"),
+    aten.max_pool2d_with_indices_backward.default: ("grad_output", "self", "indices"),
+    aten.max_pool3d_with_indices_backward.default: ("grad_output", "self", "indices"),
+    aten._adaptive_avg_pool2d_backward.default: ("grad_output", "self"),
+    aten._adaptive_avg_pool3d_backward.default: ("grad_output", "self"),
+    aten.adaptive_max_pool2d_backward.default: ("grad_output", "self", "indices"),
+    aten.adaptive_max_pool3d_backward.default: ("grad_output", "self", "indices"),
+    aten.upsample_nearest1d_backward.default: ("grad_output",),
+    aten.upsample_nearest2d_backward.default: ("grad_output",),
+    aten.upsample_nearest3d_backward.default: ("grad_output",),
+    aten._upsample_nearest_exact1d_backward.default: ("grad_output",),
+    aten._upsample_nearest_exact2d_backward.default: ("grad_output",),
+    aten._upsample_nearest_exact3d_backward.default: ("grad_output",),
+    aten.upsample_linear1d_backward.default: ("grad_output",),
+    aten.upsample_bilinear2d_backward.default: ("grad_output",),
+    aten.upsample_trilinear3d_backward.default: ("grad_output",),
+    aten.upsample_bicubic2d_backward.default: ("grad_output",),
+    aten._upsample_bilinear2d_aa_backward.default: ("grad_output",),
+    aten._upsample_bicubic2d_aa_backward.default: ("grad_output",),
+}
+
+
+@rule(*_BACKWARDS)
+def gradient_of_windows(node: Node, dim: int) -> Cut:
+    """Planes apart as they are; inside of one, several windows give to a position."""
+    given, names = arguments(node), _BACKWARDS[node.target]
+    space = len(given.get("output_size") or given.get("kernel_size") or "")
+    if not space:  # adaptive: in the name alone
+        space = 3 if "3d" in str(node.target) else 2
+    if dim >= len(shape(node)) - space:
+        raise CannotCut("windows", f"{named(node)}: windows overlap along dim {dim}")
+
+    def sizes(range: Range) -> dict[str, Any]:
+        if "input_size" not in given:
+            return {}
+        own = list(given["input_size"])
+        own[dim] = range.size
+        return {"input_size": own}
+
+    return ByArgument(node, dict.fromkeys(names, dim), sizes)

@@ -64,7 +64,7 @@ class Entry:
             if isinstance(key, Node):
                 self.names[key] = _clean(f"v_{key.name}")
             else:
-                self.names[key] = _clean(f"part{key.number}_of_{key.node.name}")
+                self.names[key] = _clean(f"part{key.number}_{key.value}_of_{key.node.name}")
         return self.names[key]
 
     def lines(self) -> Iterator[str]:
