@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def exact_products(monkeypatch):
     """Products of float32 in float32, so that ranges and the whole agree."""
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "ieee")
+    monkeypatch.setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee")
 
 
 @pytest.mark.parametrize("stitch", ["global", "streaming"])
