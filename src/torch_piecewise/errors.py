@@ -78,11 +78,11 @@ class RangeError(OptionError):
     code: str | None = None
 
     @classmethod
-    def of(cls, given: object, what: str) -> RangeError:
-        """`what` says which range, and what to do."""
+    def of(cls, given: object, what: str, code: str | None = None) -> RangeError:
+        """`what` says which range, and what to do; `code` is the kind of what is in the way."""
         shown = list(given) if isinstance(given, tuple) else given
-        error = cls(f"ranges={shown!r}: {what}")
-        error.option = "ranges"
+        error = cls(f"ranges={shown!r}: {what}{f' [{code}]' if code else ''}")
+        error.option, error.code = "ranges", code
         return error
 
     @classmethod
@@ -91,10 +91,8 @@ class RangeError(OptionError):
     ) -> RangeError:
         """`where` names the operator that can't be cut, `why` is the reason, `code` its kind."""
         shown = ", ".join(map(str, ranges))
-        text = f"dim {dim} can't be cut into {shown}: {where} is in the way, {why} [{code}]. "
-        error = cls.of(given, text + "Take another dim, or leave 'ranges' out")
-        error.code = code
-        return error
+        text = f"dim {dim} can't be cut into {shown}: {where} is in the way, {why}. "
+        return cls.of(given, text + "Take another dim, or leave 'ranges' out", code)
 
 
 class ArgumentError(PiecewiseError, TypeError):

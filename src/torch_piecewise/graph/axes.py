@@ -78,6 +78,7 @@ CODES: Mapping[str, str] = {
     "values": "it has several values, not all with that dim",
     "empty": "there are no positions",
     "takes-all": "it takes all of what is cut",
+    "no-dim": "there is no output with that dim",
     "input": "it is an input of the graph",
     "no-rule": "there is no rule for it",
 }

@@ -93,18 +93,16 @@ def target_of(
     """The first tensor output, its dim that is cut, and the ranges; raises RangeError."""
     tensors = [n for n in results if isinstance(n, Node) and is_tensor(n)]
     if not tensors:
-        raise RangeError.of(given, "the graph returns no tensor that could be cut")
+        raise RangeError.of(given, "the graph returns no tensor that could be cut", "no-dim")
     target = tensors[0]
     ndim = len(shape(target))
     if not -ndim <= dim < ndim:
         said = f"the first output has {ndim} dims, {tuple(shape(target))}, and no dim {dim}"
-        raise RangeError.of(given, said)
+        raise RangeError.of(given, said, "no-dim")
     own = wrapped(dim, ndim)
     if free_unbacked_symbols(shape(target)[own]):
         said = f"the size of dim {own} of {named(target)} depends on data, and is not known"
-        error = RangeError.of(given, f"{said} [data-dependent]")
-        error.code = "data-dependent"
-        raise error
+        raise RangeError.of(given, said, "data-dependent")
     return target, own, resolve(given, shape(target)[own], own)
 
 
