@@ -169,6 +169,8 @@ def _inside(nodes: Sequence[SchedulerNode]) -> frozenset[str]:
 def _in_ranges(found: Found, config: Config, inside: frozenset[str]) -> Choice:
     """The ranges of a nest without a reduction."""
     search, nest = found.search, found.nest
+    if not nest.axes:
+        return Choice(found.plan([], Reason("no-seams", "", "one point has no axis")))
     simpler = fold(nest)
     before, after = (work(each, size_hint, LANE, flat=True).issued for each in (nest, simpler))
     less = after < SIMPLER * before

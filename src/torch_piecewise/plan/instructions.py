@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import sympy
+from numpy.typing import NDArray
 from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing
 
 from torch_piecewise.loops.ir import Arg, Block, LoopNest, Op, Ref, operands, walk
@@ -36,6 +38,9 @@ APART = 2.0  # an access of one element: its place is computed for itself
 BUSY = 0.93  # of the time, that units are busy at best
 SHARPNESS = 4  # see `beside`
 WAIT = 130.0  # slots that a lane waits for memory, while the other warps have their turns
+ByLanes = NDArray[
+    np.float64
+]  # a number for each of several counts of elements that a lane works on
 COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 INDEX_STEP = 5.0  # a division or remainder by a constant: multiply high, shift, subtract
 INDEX_SHIFT = 1.5  # by a power of two
@@ -97,15 +102,21 @@ def work(nest: LoopNest, size: Size, lane: int, flat: bool = False) -> Work:
     `flat`: by an index over all points, as Inductor has it, else by tiles: there what is the same
     along a row is computed once for the elements of a lane.
     """
+    (only,) = works(nest, size, (lane,), flat)
+    return only
+
+
+def works(nest: LoopNest, size: Size, lanes: Sequence[int], flat: bool = False) -> list[Work]:
+    """The same for each of several numbers of elements of a lane."""
     points = math.prod(size(a.size) for a in nest.axes)
-    count = _Count(nest, flat, lane)
-    each = (count.issued, count.accesses, count.functions, WAIT / lane)
-    return Work(*(points * slots for slots in each))
+    count = _Count(nest, flat, lanes)
+    each = np.broadcast_arrays(count.issued, count.accesses, count.functions, WAIT / count.lanes)
+    return [Work(*map(float, slots)) for slots in points * np.stack(each, 1)]
 
 
 def slots(nest: LoopNest, size: Size, flat: bool = False) -> float:
     """Slots of one run with as many elements a lane as suit it."""
-    return min(work(nest, size, lane, flat).slots for lane in (FLAT if flat else ELEMENTS))
+    return min(each.slots for each in works(nest, size, FLAT if flat else ELEMENTS, flat))
 
 
 def good_lanes(nest: LoopNest, size: Size) -> tuple[int, ...]:
@@ -116,7 +127,7 @@ def good_lanes(nest: LoopNest, size: Size) -> tuple[int, ...]:
     """
     points = math.prod(size(a.size) for a in nest.axes)
     most, more, few, _ = ELEMENTS
-    all_, some = work(nest, size, most), work(nest, size, few)
+    all_, some = works(nest, size, (most, few))
     if some.slots <= 1.02 * all_.slots:
         return more, few
     return (more if all_.issued >= MANY * points else most,)
@@ -124,20 +135,21 @@ def good_lanes(nest: LoopNest, size: Size) -> tuple[int, ...]:
 
 def by_vectors(nest: LoopNest) -> bool:
     """Whether every access along the innermost axis takes neighbours together."""
-    count = _Count(nest, False, VECTOR_ELEMENTS)
-    return all(count.vector(op, masked) > 1 for op, masked in count.read)
+    count = _Count(nest, False, (VECTOR_ELEMENTS,))
+    return all(count.vector(op, masked).min() > 1 for op, masked in count.read)
 
 
 class _Count:
     """Slots for one point of a nest. Equal operations are computed once, as Inductor does."""
 
-    def __init__(self, nest: LoopNest, flat: bool, lane: int):
-        self.nest, self.flat, self.lane = nest, flat, lane
-        self.x = nest.axes[-1].symbol if nest.axes else None
+    def __init__(self, nest: LoopNest, flat: bool, lanes: Sequence[int]):
+        self.nest, self.flat, self.lanes = nest, flat, np.array(lanes)
+        self.x = nest.axes[-1].symbol
         # how often for an element: what is the same along a row, and what is inside vectors
-        self.once, self.steps = 1 / lane, 1 / min(lane, VECTOR_ELEMENTS)
-        if flat and not _is_power_of_two(nest.axes[-1].size):  # the compiler can't know
-            self.once = self.steps = 1.0
+        self.once = 1 / self.lanes
+        self.steps = 1 / np.minimum(self.lanes, VECTOR_ELEMENTS)
+        if flat and not _is_power_of_two(nest.axes[-1].size):
+            self.once = self.steps = np.ones(len(lanes))  # the compiler can't know
         self.width = {name: dtype.itemsize for name, dtype in nest.buffers}
         self.numbers = Numbers()
         self.uses = _uses(nest)
@@ -146,17 +158,18 @@ class _Count:
         self.broken: set[int] = set()  # those that may differ inside a vector
         self.known: dict[int, sympy.Expr] = {}  # indices and whole numbers, by operation
         # what indices are computed from, and how often for an element
-        self.wanted: dict[sympy.Expr, float] = {}
+        self.wanted: dict[sympy.Expr, ByLanes] = {}
         self.read: list[tuple[Op, bool]] = []  # accesses along the row, and whether under a mask
-        self.functions = 0.0
-        self.issued = sum(self.all()) + self.places() + (START if flat else START_IN_TILES) / lane
-        self.accesses = sum(self.served())
+        self.functions: ByLanes = np.zeros(len(lanes))
+        start = (START if flat else START_IN_TILES) / self.lanes
+        self.issued = sum(self.all(), start) + self.places()
+        self.accesses = sum(self.served(), np.zeros(len(lanes)))
 
-    def all(self) -> Iterator[float]:
+    def all(self) -> Iterator[ByLanes | float]:
         for body in self.nest.bodies:
             yield from self.block(body.block, False)
 
-    def places(self) -> float:
+    def places(self) -> ByLanes | float:
         """Wraps and floors, and without tiles, taking the index over all points apart."""
         sizes = {a.symbol: a.size for a in self.nest.axes}
         return sum(
@@ -172,7 +185,7 @@ class _Count:
             step = step * axis.size
         return not index.free_symbols & {a.symbol for a in self.nest.axes}
 
-    def block(self, block: Block, masked: bool) -> Iterator[float]:
+    def block(self, block: Block, masked: bool) -> Iterator[ByLanes | float]:
         for op in block.ops:
             yield self.op(op, masked)
             for arg in operands(op):
@@ -186,7 +199,7 @@ class _Count:
                     if broken or inside & self.broken:
                         self.broken.add(op.id)
 
-    def op(self, op: Op, masked: bool) -> float:
+    def op(self, op: Op, masked: bool) -> ByLanes | float:
         repeated = self.numbers.first(op, masked) != op.id
         if any(self.differs(a) for a in operands(op)):
             self.along.add(op.id)
@@ -196,7 +209,7 @@ class _Count:
             self.known[op.id] = sympy.sympify(op.args[0])
         if repeated or op.name in FREE:
             return 0.0
-        vector = self.vector(op, masked) if op.name in MEMORY else 1
+        vector = self.vector(op, masked) if op.name in MEMORY else np.ones(1)
         for index in _indices(op):
             self.want(index, vector)
         return self.weight(op, masked)
@@ -214,7 +227,7 @@ class _Count:
         refs = _refs(op)
         return bool(refs) and op.name not in MEMORY and not self.broken.intersection(refs)
 
-    def weight(self, op: Op, masked: bool) -> float:
+    def weight(self, op: Op, masked: bool) -> ByLanes | float:
         if op.name in MEMORY:
             return self.access(op, masked)
         weight = WEIGHTS.get(op.name, 1.0)
@@ -224,50 +237,56 @@ class _Count:
             self.products.add(op.id)
         elif op.name in ("add", "sub") and self.products.intersection(_refs(op)):
             return 0.0
-        often = self.once if op.id not in self.along else 1.0
+        often: ByLanes | float = self.once if op.id not in self.along else 1.0
         if op.id in self.along and op.id not in self.broken:
             often = self.steps
-        self.functions += often * FUNCTION * FUNCTIONS.get(op.name, 0)
+        if op.name in FUNCTIONS:
+            self.functions += often * FUNCTION * FUNCTIONS[op.name]
         return weight * often
 
-    def want(self, index: sympy.Expr, vector: int) -> None:
+    def want(self, index: sympy.Expr, vector: ByLanes) -> None:
         """Note what an index is computed from: for a vector once."""
         parts = set(index.atoms(*STEPS))
         if self.flat and not self.contiguous(index):
             parts |= index.free_symbols & {a.symbol for a in self.nest.axes}
         for part in parts:
-            often = 1 / vector if self.x in part.free_symbols else min(self.once, 1 / vector)
-            self.wanted[part] = max(often, self.wanted.get(part, 0.0))
+            often = 1 / vector
+            if self.x not in part.free_symbols:
+                often = np.minimum(self.once, often)
+            self.wanted[part] = np.maximum(often, self.wanted.get(part, 0.0))
 
-    def access(self, op: Op, masked: bool) -> float:
+    def access(self, op: Op, masked: bool) -> ByLanes:
         """The instructions of a load or store, one for the neighbours that lie in one vector."""
         name, index = op.args[0], op.args[1]
-        assert isinstance(name, str) and isinstance(index, sympy.Expr) and self.x is not None
+        assert isinstance(name, str) and isinstance(index, sympy.Expr)
         convert = 1.0 if self.width[name] < 4 else 0.0
         if self.x not in index.free_symbols:
             return (1 + convert) * self.once
         self.read.append((op, masked))
         vector = self.vector(op, masked)
-        return (1.0 if vector > 1 else APART) / vector + convert
+        return np.where(vector > 1, 1.0, APART) / vector + convert
 
-    def vector(self, op: Op, masked: bool) -> int:
+    def vector(self, op: Op, masked: bool) -> ByLanes:
         """How many neighbours one access takes."""
         name, index = op.args[0], op.args[1]
-        assert isinstance(name, str) and isinstance(index, sympy.Expr) and self.x is not None
-        most = min(self.lane, max(1, VECTOR_BYTES // self.width[name]))
+        assert isinstance(name, str) and isinstance(index, sympy.Expr)
         if self.x not in index.free_symbols:
-            return self.lane
-        return 1 if masked else _together(index, self.x, most)
+            return self.lanes
+        if masked:
+            return np.ones(len(self.lanes))
+        together = _together(index, self.x, max(1, VECTOR_BYTES // self.width[name]))
+        vectors: ByLanes = np.gcd(self.lanes, together)
+        return vectors
 
-    def served(self) -> Iterator[float]:
+    def served(self) -> Iterator[ByLanes]:
         """Cycles of the accesses: a lane has its elements side by side, for all of them alike."""
         own = [(op, self.vector(op, masked)) for op, masked in self.read]
-        beside = max((vector for _, vector in own), default=1)
+        beside = np.max([vector for _, vector in own], axis=0, initial=1)
         for op, vector in own:
             name, index = op.args[0], op.args[1]
             assert isinstance(name, str) and isinstance(index, sympy.Expr)
             apart = _apart(index, self.x) * beside * self.width[name]
-            yield CYCLE * min(LANES, max(1.0, LANES * apart / LINE)) / vector
+            yield CYCLE * np.clip(LANES * apart / LINE, 1.0, LANES) / vector
 
     def differs(self, arg: Arg) -> bool:
         """Whether a value changes along the innermost axis."""
@@ -297,11 +316,11 @@ def _together(index: sympy.Expr, along: sympy.Symbol, most: int) -> int:
     return math.gcd(most, *map(int, parts))
 
 
-def _apart(index: sympy.Expr, along: sympy.Symbol | None) -> int:
+def _apart(index: sympy.Expr, along: sympy.Symbol) -> int:
     """How many elements of memory are from one point of a row to the next."""
     if index.has(ModularIndexing, FloorDiv, Mod):
         return 1  # a wrap or floor is seldom met
-    step = sympy.expand(index).coeff(along, 1) if along is not None else 1
+    step = sympy.expand(index).coeff(along, 1)
     return abs(int(step)) if isinstance(step, sympy.Integer) else FAR
 
 
