@@ -260,9 +260,9 @@ def test_tiles_are_tall_where_other_rows_are_read_one_by_one():
         True: stencil(4096, f"{here} + 1; {here} + 3; {here} + 4097; {here} + 4099"),
     }
     for tall, nest in nests.items():
-        found = ways([Extent(4096, 4096, nest)], None, int)
-        assert len(found) == (2 if tall else 1)
-        assert all((way.tiles[0].rows >= TALL) == tall for way in found)
+        cut, *whole = ways([Extent(4096, 4096, nest)], Extent(1, 4096 * 4096), int)
+        assert len(whole) == (2 if tall else 1)  # Inductor's block shapes that may be the best
+        assert (cut.tiles[0].rows >= TALL) == tall
 
 
 def test_buffers_that_live_inside_a_nest_move_no_memory():

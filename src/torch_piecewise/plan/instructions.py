@@ -34,6 +34,7 @@ FLAT = (8, 2)  # elements that a lane works on, in Inductor's blocks
 ELEMENTS = (16, 8, 4, 2)  # likewise, in tiles
 START, START_IN_TILES = 24.0, 40.0  # instructions of a lane before its first element
 MANY = 60.0  # instructions for an element, from which many elements a lane only cost registers
+MANY_APART = 48.0  # likewise, where much is read one by one
 APART = 2.0  # an access of one element: its place is computed for itself
 BUSY = 0.93  # of the time, that units are busy at best
 SHARPNESS = 4  # see `beside`
@@ -119,18 +120,24 @@ def slots(nest: LoopNest, size: Size, flat: bool = False) -> float:
     return min(each.slots for each in works(nest, size, FLAT if flat else ELEMENTS, flat))
 
 
-def good_lanes(nest: LoopNest, size: Size) -> tuple[int, ...]:
-    """How many elements of a row a lane should work on: numbers of which one is the best.
+def good_lane(nest: LoopNest, size: Size) -> int:
+    """How many elements of a row a lane should work on.
 
-    Most have most under way, if they leave enough registers. Where much is read one by one, few
-    touch fewer lines.
+    Most have most under way, if they leave enough registers.
     """
     points = math.prod(size(a.size) for a in nest.axes)
     most, more, few, _ = ELEMENTS
+    (all_,) = works(nest, size, (most,))
+    if one_by_one(nest, size):
+        return few if all_.issued >= MANY_APART * points else more
+    return more if all_.issued >= MANY * points else most
+
+
+def one_by_one(nest: LoopNest, size: Size) -> bool:
+    """Whether much is read one by one, so that few elements a lane touch fewer lines."""
+    most, _, few, _ = ELEMENTS
     all_, some = works(nest, size, (most, few))
-    if some.slots <= 1.02 * all_.slots:
-        return more, few
-    return (more if all_.issued >= MANY * points else most,)
+    return some.slots <= 1.02 * all_.slots
 
 
 def by_vectors(nest: LoopNest) -> bool:

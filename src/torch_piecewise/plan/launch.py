@@ -31,7 +31,7 @@ from .choose import (
     worthwhile,
 )
 from .cost import FREE, Size, shown
-from .instructions import LANES, beside, by_vectors, good_lanes, slots
+from .instructions import LANES, beside, by_vectors, good_lane, one_by_one, slots
 from .memory import H200, SECTOR, Gpu, reread, rows_beside, traffic
 from .plan import Reason
 
@@ -258,17 +258,13 @@ def ways(
     """
     largest = max(parts, key=lambda part: part.points)
     assert largest.nest is not None
-    lanes = good_lanes(largest.nest, size)
-    shapes = [Shape(lane * LANES * WARPS, WARPS) for lane in lanes]
-    inductors = WHOLE if len(lanes) > 1 else WHOLE[:1]
+    shape = Shape(good_lane(largest.nest, size) * LANES * WARPS, WARPS)
+    inductors = WHOLE if one_by_one(largest.nest, size) else WHOLE[:1]
     total = sum(part.points for part in parts)
-    if total < 2 * gpu.multiprocessors * shapes[0].elements:  # some would have no work
-        few = FEW[0] if total >= gpu.multiprocessors * FEW[0].elements else FEW[1]
-        shapes, inductors = [few], (few,)
-    found = [
-        Way({k: _tiles(part, shape) for k, part in enumerate(parts)}, shape.warps)
-        for shape in shapes
-    ]
+    if total < 2 * gpu.multiprocessors * shape.elements:  # some would have no work
+        shape = FEW[0] if total >= gpu.multiprocessors * FEW[0].elements else FEW[1]
+        inductors = (shape,)
+    found = [Way({k: _tiles(part, shape) for k, part in enumerate(parts)}, shape.warps)]
     if gain_at_once(parts, size, gpu) > AT_ONCE:
         found.append(replace(found[0], turns=TURNS))
     if whole is not None:
