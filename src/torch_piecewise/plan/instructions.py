@@ -107,17 +107,19 @@ def work(nest: LoopNest, size: Size, lane: int, flat: bool = False) -> Work:
     return only
 
 
-def works(nest: LoopNest, size: Size, lanes: Sequence[int], flat: bool = False) -> list[Work]:
-    """The same for each of several numbers of elements of a lane."""
+def works(
+    nest: LoopNest, size: Size, lanes: Sequence[int], flat: bool = False, wraps: bool = True
+) -> list[Work]:
+    """The same for each of several numbers of elements of a lane; `wraps`: as far as there are."""
     points = math.prod(size(a.size) for a in nest.axes)
-    count = _Count(nest, flat, lanes)
+    count = _Count(nest, flat, lanes, wraps)
     each = np.broadcast_arrays(count.issued, count.accesses, count.functions, WAIT / count.lanes)
     return [Work(*map(float, slots)) for slots in points * np.stack(each, 1)]
 
 
-def slots(nest: LoopNest, size: Size, flat: bool = False) -> float:
+def slots(nest: LoopNest, size: Size, flat: bool = False, wraps: bool = True) -> float:
     """Slots of one run with as many elements a lane as suit it."""
-    return min(each.slots for each in works(nest, size, FLAT if flat else ELEMENTS, flat))
+    return min(each.slots for each in works(nest, size, FLAT if flat else ELEMENTS, flat, wraps))
 
 
 def good_lane(nest: LoopNest, size: Size) -> int:
@@ -149,7 +151,7 @@ def by_vectors(nest: LoopNest) -> bool:
 class _Count:
     """Slots for one point of a nest. Equal operations are computed once, as Inductor does."""
 
-    def __init__(self, nest: LoopNest, flat: bool, lanes: Sequence[int]):
+    def __init__(self, nest: LoopNest, flat: bool, lanes: Sequence[int], wraps: bool = True):
         self.nest, self.flat, self.lanes = nest, flat, np.array(lanes)
         self.x = nest.axes[-1].symbol
         # how often for an element: what is the same along a row, and what is inside vectors
@@ -169,7 +171,7 @@ class _Count:
         self.read: list[tuple[Op, bool]] = []  # accesses along the row, and whether under a mask
         self.functions: ByLanes = np.zeros(len(lanes))
         start = (START if flat else START_IN_TILES) / self.lanes
-        self.issued = sum(self.all(), start) + self.places()
+        self.issued = sum(self.all(), start) + (self.places() if wraps else 0.0)
         self.accesses = sum(self.served(), np.zeros(len(lanes)))
 
     def all(self) -> Iterator[ByLanes | float]:

@@ -116,13 +116,18 @@ def choose_ranges(
     whole = beside(pricing.whole, pricing.memory(cuts, 1))
     if whole < LEAST or whole < AT_MEMORY * memory:
         return Cutting((), _left(nest.name, whole, memory))
+    if not _conditions(nest):  # every range computes all but the wraps
+        takes = beside(slots(nest, size, wraps=False) / pricing.gpu.slots, memory)
+        if whole / takes < _least_gain(nest):
+            text = f"estimated {shown(whole)}, and {shown(takes)} without any wrap"
+            return Cutting((), Reason("no-gain", nest.name, text, HINT))
     kept, notes = under_cap(worthwhile(cuts, pricing), most, pricing)
     if max_pieces > MOST_RANGES:
         notes = tuple(replace(n, hint=f"a launch has {MOST_RANGES} ranges at most") for n in notes)
     found = joined(boxes(nest, kept), pricing.price)
     takes = beside(sum(map(pricing.price, found)), memory)
     pieces = tuple((box, pricing.restricted(box)) for box in found)
-    least = LEAST_GAIN + LEAST_GAIN_OF_CODE * sum(_operations(piece) for _, piece in pieces) / 100
+    least = _least_gain(*(piece for _, piece in pieces))
     text = f"estimated {shown(whole)} whole, {shown(takes)} in {len(found)} pieces"
     if whole / takes < least:
         text += f": gain {whole / takes:.2f}, under {least:.2f} for so much code"
@@ -138,6 +143,16 @@ def _left(where: str, whole: float, memory: float) -> Reason:
         return Reason("small", where, text, HINT)
     text = f"estimated {shown(whole)}, and its memory alone takes {shown(memory)}"
     return Reason("no-gain", where, text, HINT)
+
+
+def _least_gain(*code: LoopNest) -> float:
+    """What ranges with this code have to promise."""
+    return LEAST_GAIN + LEAST_GAIN_OF_CODE * sum(map(_operations, code)) / 100
+
+
+def _conditions(nest: LoopNest) -> bool:
+    """Whether there is something that a range may leave out."""
+    return any(op.name in ("masked", "where") for body in nest.bodies for op in walk(body.block))
 
 
 def _operations(nest: LoopNest) -> int:
