@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch._guards import TracingContext, detect_fake_mode
+from torch._guards import detect_fake_mode
+from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.utils import BoxedBool
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torch_piecewise.config import Config
@@ -20,17 +21,24 @@ from torch_piecewise.graph.axes import is_tensor
 from torch_piecewise.graph.cutting import parts_for, regions_for, returned, target_of
 from torch_piecewise.graph.normal import normalise
 from torch_piecewise.graph.parts import Part
-from torch_piecewise.graph.pieces import buffer_like
 from torch_piecewise.graph.regions import find_from
 from torch_piecewise.plan.plan import Plan, Reason, RegionPlan
 from torch_piecewise.plan.regions import region_plans
-from torch_piecewise.run.buffers import Pool
-from torch_piecewise.run.entry import Entry, load
 
-from . import scope
+from . import capture, scope
+from .kept import Place
+from .stitched import APART, Stitched, apart
 
 ALIGNED = 64  # bytes; inputs that begin at a multiple may be read by vectors
-view: Any = getattr(torch._C._dynamo.guards, "_reinterpret_tensor")  # noqa: B009  (no stub)
+UNTOLD: Mapping[str, Any] = {  # what `compile_fx_inner` takes for granted, of what we look at
+    "static_input_idxs": (),
+    "is_backward": False,
+    "is_inference": False,
+    "boxed_forward_device_index": None,
+}
+
+
+Cut = tuple[Sequence[Part], tuple[RegionPlan, ...]]
 
 
 def compile_in_ranges(gm: GraphModule, config: Config, **kwargs: Any) -> Callable[..., Any]:
@@ -38,67 +46,83 @@ def compile_in_ranges(gm: GraphModule, config: Config, **kwargs: Any) -> Callabl
 
     A backward is cut along the same dim of the gradient of that output as far as that goes.
     """
-    assert config.ranges is not None
     normalise(gm.graph)
-    if kwargs.get("is_backward"):
-        return _backward(gm, config, **kwargs)
+    cut = _cut_backward(gm, config) if kwargs.get("is_backward") else _cut(gm, config)
+    if isinstance(cut, str):
+        return whole(gm, cut, **kwargs)
+    return stitched(gm, *cut, **kwargs)
+
+
+def _cut(gm: GraphModule, config: Config) -> Cut | str:
+    """The parts, or why there are none."""
+    assert config.ranges is not None
     target, dim, ranges = target_of(returned(gm), config.ranges, config.dim)
     if not ranges:
-        return whole(gm, f"dim {dim} of its output has no positions", **kwargs)
+        return f"dim {dim} of its output has no positions"
     regions = regions_for(gm.graph, target, dim, ranges, config.ranges)
     parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
-    return stitched(gm, parts, region_plans(regions, ranges, dim), **kwargs)
+    return parts, region_plans(regions, ranges, dim)
 
 
-def _backward(gm: GraphModule, config: Config, **kwargs: Any) -> Callable[..., Any]:
+def _cut_backward(gm: GraphModule, config: Config) -> Cut | str:
     assert config.ranges is not None
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     tangent = next((n for n in placeholders if n.name.startswith("tangents")), None)
-    why = "it has no gradient of an output"
-    if tangent is not None and is_tensor(tangent):
-        try:
-            target, dim, ranges = target_of([tangent], config.ranges, config.dim)
-        except RangeError as error:
-            why = str(error)
-        else:
-            if not ranges:
-                return whole(gm, f"dim {dim} of the gradient has no positions", **kwargs)
-            regions = find_from(gm.graph, {target: dim})
-            why = "; ".join(refused.text for refused in regions.refused) or "nothing reads it"
-            try:
-                parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
-            except RangeError as error:
-                why = str(error)
-            else:
-                if any(part.range is not None for part in parts):
-                    return stitched(gm, parts, region_plans(regions, ranges, dim), **kwargs)
-    return whole(gm, why, **kwargs)
+    if tangent is None or not is_tensor(tangent):
+        return "it has no gradient of an output"
+    try:
+        target, dim, ranges = target_of([tangent], config.ranges, config.dim)
+        if not ranges:
+            return f"dim {dim} of the gradient has no positions"
+        regions = find_from(gm.graph, {target: dim})
+        parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
+    except RangeError as error:
+        return str(error)
+    if any(part.range is not None for part in parts):
+        return parts, region_plans(regions, ranges, dim)
+    return "; ".join(refused.text for refused in regions.refused) or "nothing reads it"
 
 
 def whole(gm: GraphModule, why: str, **kwargs: Any) -> Callable[..., Any]:
     """The graph as Inductor compiles it, and a note that says why."""
     note = Reason("whole", "graph", f"compiled as one graph: {why}")
-    with _one_report((), (note,), **kwargs):
+    scope.note(note)  # for whoever gets this graph from a cache
+    with scope.unheard() as heard:
         compiled: Callable[..., Any] = compile_fx_inner(gm, inputs_of(gm), **kwargs)
+    scope.report(_one_plan(heard, (), (note,), **kwargs))
     return compiled
 
 
 def stitched(
-    gm: GraphModule, parts: Sequence[Part], plans: tuple[RegionPlan, ...], **kwargs: Any
+    gm: GraphModule, parts: Sequence[Part], regions: tuple[RegionPlan, ...], **kwargs: Any
 ) -> Callable[..., Any]:
-    """The parts of a graph compiled, and the entry that calls them."""
-    results = returned(gm)
-    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    held = {n: getattr(gm, n.target) for n in gm.graph.nodes if n.op == "get_attr"}
-    entry = Entry(inputs, results, parts, held)
-    source = entry.source()
-    with _one_report(plans, **kwargs):
-        compiled = compile_parts(parts, **kwargs)
-    call: Any = load(source, {**compiled, **entry.constants, "pool": Pool(), "view": view})
-    call._boxed_call = True
-    _tell_strides(results)
-    entry_of: Callable[..., Any] = call
-    return entry_of
+    """The parts of a graph compiled and the entry that calls them, or both from a cache."""
+    kwargs = {**UNTOLD, "cudagraphs": BoxedBool(inductor_config.triton.cudagraphs), **kwargs}
+    place = Place.of(gm, kwargs)
+    made = place.load()
+    if made is None:
+        made = _made(gm, parts, regions, place, **kwargs)
+    made.post_compile(place.inputs, place.constants, kwargs)
+    policy = capture.policy()
+    return made if policy is None else policy.wrap_output(made)
+
+
+def _made(
+    gm: GraphModule,
+    parts: Sequence[Part],
+    regions: tuple[RegionPlan, ...],
+    place: Place,
+    **kwargs: Any,
+) -> Stitched:
+    with capture.together():
+        with scope.unheard() as heard:
+            compiled = compile_parts(parts, **kwargs)
+        made = Stitched(gm, parts, compiled, kwargs)
+    notes = (*capture.notes(made), *place.notes(compiled.values()))
+    made.plan = _one_plan(heard, regions, notes, **kwargs)
+    place.save(made)
+    scope.report(made.plan)
+    return made
 
 
 def inputs_of(gm: GraphModule) -> list[Any]:
@@ -136,9 +160,8 @@ def compile_part(part: Part, **kwargs: Any) -> Callable[..., Any]:
     module = decomposed(part.module, given)
     output = module.graph.output_node()  # the entry relies on their strides
     output.meta["user_visible_output_idxs"] = list(range(len(part.results)))
-    own = {**kwargs, "static_input_idxs": (), "cudagraphs": BoxedBool(False)}
-    with _apart():
-        compiled: Callable[..., Any] = compile_fx_inner(module, given, **own)
+    with apart():
+        compiled: Callable[..., Any] = compile_fx_inner(module, given, **{**kwargs, **APART})
     return compiled
 
 
@@ -152,56 +175,15 @@ def decomposed(module: GraphModule, given: Sequence[Any]) -> GraphModule:
         return make_fx(module, decomposition_table=table)(*given)
 
 
-@contextmanager
-def _one_report(
-    regions: tuple[RegionPlan, ...], more: tuple[Reason, ...] = (), **kwargs: Any
-) -> Iterator[None]:
-    """The plans of the parts, heard as one of the whole graph."""
-    mine = scope.current()
-    assert mine is not None
-    report, heard = mine.report, list[Plan]()
-    mine.report = heard.append
-    try:
-        yield
-    finally:
-        mine.report = report
+def _one_plan(
+    heard: Sequence[Plan],
+    regions: tuple[RegionPlan, ...] = (),
+    more: tuple[Reason, ...] = (),
+    **kwargs: Any,
+) -> Plan:
+    """The plans of the parts as one of the whole graph."""
     kinds = {(True, False): "backward", (False, True): "inference"}
     kind = kinds.get((bool(kwargs.get("is_backward")), bool(kwargs.get("is_inference"))), "forward")
-    if report is not None:
-        nests = tuple(nest for plan in heard for nest in plan.nests)
-        notes = tuple(dict.fromkeys(note for plan in heard for note in plan.notes))
-        report(Plan(kind, nests, (*more, *notes), regions))
-
-
-@contextmanager
-def _apart() -> Iterator[None]:
-    """What AOTAutograd and Inductor tell each other about the whole graph isn't of its parts.
-
-    That is what strides the results have, and which inputs of a backward may be overwritten.
-    """
-    context = TracingContext.try_get()
-    if context is None:
-        yield
-        return
-    metadata: Any = context.fw_metadata
-    strides, context.output_strides = context.output_strides, None
-    donated = getattr(metadata, "bw_donated_idxs", None)
-    if donated:
-        metadata.bw_donated_idxs = []
-    try:
-        yield
-    finally:
-        context.output_strides = strides
-        if donated:
-            metadata.bw_donated_idxs = donated
-
-
-def _tell_strides(results: Sequence[Any]) -> None:
-    """Tell AOTAutograd what strides the results of the whole have."""
-    context = TracingContext.try_get()
-    if context is None or context.output_strides is None:
-        return
-    for result in results:
-        tensor = isinstance(result, Node) and is_tensor(result)
-        strides: Any = tuple(buffer_like(result).stride()) if tensor else None
-        context.output_strides.append(strides)
+    nests = tuple(nest for plan in heard for nest in plan.nests)
+    notes = (*more, *(note for plan in heard for note in plan.notes))
+    return Plan(kind, nests, tuple(dict.fromkeys(notes)), regions)

@@ -73,11 +73,9 @@ class SourceHook:
     def __call__(self, source: str) -> None:
         if self.other is not None:
             self.other(source)
-        mine = scope.current()
-        if mine is not None and mine.report is not None:
-            plan = read(source)
-            if plan is not None:
-                mine.report(plan)
+        plan = read(source) if scope.current() is not None else None
+        if plan is not None:
+            scope.report(plan)
 
 
 def install_hook() -> None:

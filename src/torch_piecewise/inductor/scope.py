@@ -62,3 +62,31 @@ def entered(scope: Scope) -> Iterator[Scope]:
         yield scope
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def unheard() -> Iterator[list[Plan]]:
+    """Collects the plans of graphs that are parts of another, instead of reporting them."""
+    mine, heard = current(), list[Plan]()
+    if mine is None:
+        yield heard
+        return
+    report_to, mine.report = mine.report, heard.append
+    try:
+        yield heard
+    finally:
+        mine.report = report_to
+
+
+def note(reason: Reason) -> None:
+    """Write something about the graph that is lowered next into its source; see `facts`."""
+    mine = current()
+    if mine is not None:
+        mine.notes.append(reason)
+
+
+def report(plan: Plan) -> None:
+    """Tell whoever compiles with us, if anybody asked, what was decided for a graph."""
+    mine = current()
+    if mine is not None and mine.report is not None:
+        mine.report(plan)

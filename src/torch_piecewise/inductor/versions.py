@@ -47,6 +47,12 @@ def lower_first(target: Any, lower: Callable[..., Any]) -> None:
     lowering.lowerings[target] = lowered
 
 
+def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that a function has in this version."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in given.items() if name in known}
+
+
 def argmax_takes_positions() -> bool:
     """Whether the C++ of an argmax can be given each element's position (2.11: it counts them)."""
     return "logical_index" in inspect.getsource(CppKernel.reduction)
