@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch._inductor import config as inductor_config
 
 import torch_piecewise.inductor.composite as composite
 from torch_piecewise.bench.timing import take_turns
@@ -54,7 +55,8 @@ def joined(fn: Callable[..., Any], count: int, x: torch.Tensor) -> Callable[...,
 
     composite.compile_parts = compile_parts
     try:
-        in_ranges(own_code(fn, "heard"), count)(x)
+        with inductor_config.patch(force_disable_caches=True):  # what is cached has no parts
+            in_ranges(own_code(fn, "heard"), count)(x)
     finally:
         composite.compile_parts = kept
     (parts,) = heard
@@ -92,7 +94,8 @@ def entry_cost(count: int) -> float:
         step = in_ranges(light, count)
         one = in_ranges(own_code(light, "one"), 1)
         steps = {"many": lambda: (step(x),), "one": lambda: (one(x),)}
-        taken = take_turns(steps, rounds=31)
+        with inductor_config.patch(force_disable_caches=True):
+            taken = take_turns(steps, rounds=31)
     finally:
         composite.compile_parts = kept
     return 1e3 * (taken.median("many") - taken.median("one")) / (count - 1)

@@ -6,7 +6,7 @@ whole or not at all, so its questions are those for graphs that aren't parted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,9 @@ def together() -> Iterator[None]:
         yield
 
 
-def refusal(gm: GraphModule, pieces: Iterable[Any], kwargs: Mapping[str, Any]) -> str | None:
+def refusal(
+    gm: GraphModule, pieces: Sequence[CompiledFxGraph], kwargs: Mapping[str, Any]
+) -> str | None:
     """Why the parts of a graph can't be captured together; None where they can, or need not."""
     if not kwargs["cudagraphs"]:
         return None
@@ -48,9 +50,8 @@ def refusal(gm: GraphModule, pieces: Iterable[Any], kwargs: Mapping[str, Any]) -
     node = get_first_incompatible_cudagraph_node(gm)
     if node is not None:
         return f"incompatible op {node.target}"
-    compiled = list(pieces)
-    said = (piece.disabled_cudagraphs_reason for piece in compiled)
-    types = {each for piece in compiled for each in piece.device_types}
+    said = (piece.disabled_cudagraphs_reason for piece in pieces)
+    types = {each for piece in pieces for each in piece.device_types}
     return next(filter(None, said), None) or check_lowering_disable_cudagraph(_devices(gm, types))
 
 

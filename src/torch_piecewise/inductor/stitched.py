@@ -9,7 +9,7 @@ their compiles made are among the whole's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from types import SimpleNamespace
@@ -67,7 +67,7 @@ class Stitched(CompiledFxGraph):
             "graph": _as_lowered(inputs, entry, pieces),
             "gm": gm,
             "output_strides": [_stride(result) for result in results],
-            "disabled_cudagraphs_reason": capture.refusal(gm, pieces.values(), kwargs),
+            "disabled_cudagraphs_reason": capture.refusal(gm, by_inductor(pieces.values()), kwargs),
             "metrics_deltas": metrics.CachedMetricsHelper().get_deltas(),
             "counter_deltas": Counter(),
             "cudagraphs": kwargs["cudagraphs"],
@@ -88,6 +88,8 @@ class Stitched(CompiledFxGraph):
 
     def link(self, constants: Mapping[str, Any]) -> None:
         """Make the entry of its text, with memory of its own."""
+        for piece in by_inductor(self.pieces.values()):
+            piece.compiled_fn_runner = None  # a piece takes it apart when it goes; others share it
         names = {**self.pieces, **self.names, **constants, "pool": Pool(), "view": view}
         self.current_callable = load(self.source_code, names)
 
@@ -120,6 +122,11 @@ class Stitched(CompiledFxGraph):
         found.post_compile((), own, kwargs)
 
 
+def by_inductor(pieces: Iterable[Any]) -> list[CompiledFxGraph]:
+    """The pieces without those that need no code: Inductor returns a function for these."""
+    return [piece for piece in pieces if isinstance(piece, CompiledFxGraph)]
+
+
 # what a piece is told in place of what its graph as a whole is
 APART: Mapping[str, Any] = {"static_input_idxs": (), "cudagraphs": BoxedBool(False)}
 
@@ -149,14 +156,15 @@ def apart() -> Iterator[None]:
 
 def _as_lowered(inputs: Sequence[Node], entry: Entry, pieces: Mapping[str, Any]) -> Any:
     """What Inductor asks a lowered graph, of the parts together."""
-    mutated = sorted(_mutated(inputs, entry.parts, pieces))
+    mutated = sorted(set(_mutated(inputs, entry.parts, pieces)))
+    compiled = by_inductor(pieces.values())
     held = {entry.name(node): node for node in entry.attributes}
     return SimpleNamespace(
         cache_key="",
         cache_path=None,
         cache_linemap=None,
-        device_types=sorted({t for p in pieces.values() for t in p.device_types}),
-        device_idxs=sorted({k for p in pieces.values() for k in p.device_idxs}),
+        device_types=sorted({t for p in compiled for t in p.device_types}),
+        device_idxs=sorted({k for p in compiled for k in p.device_idxs}),
         mutated_inputs=[inputs[k].name for k in mutated],
         mutated_input_idxs=mutated,
         constants={name: entry.attributes[node] for name, node in held.items()},
@@ -174,7 +182,7 @@ def _mutated(
     """The inputs of the graph that a part writes to."""
     places = {node: k for k, node in enumerate(inputs)}
     for part in parts:
-        for k in pieces[part.name].mutated_input_idxs:
+        for k in getattr(pieces[part.name], "mutated_input_idxs", ()):
             given = part.inputs[k]
             if isinstance(given, Input) and given.node in places:
                 yield places[given.node]
