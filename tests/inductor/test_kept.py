@@ -170,6 +170,22 @@ def test_sizes_have_guards(own_cache) -> None:
     check(HITS, torch.randn(11, 32), dynamic=True)
 
 
+def test_bounds_that_the_user_knows_are_guards_too(own_cache) -> None:
+    """Made for 30 to 100 rows, where [0, 24) is inside without a look."""
+    x = torch.randn(64, 32)
+    torch._dynamo.mark_dynamic(x, 0, min=30, max=100)
+    check(MISSES, x, dynamic=None)
+    x = torch.randn(64, 32)
+    torch._dynamo.mark_dynamic(x, 0)
+    step = compiled(dynamic=None)
+    got, found = counted(step, x)
+    torch.testing.assert_close(got, fn(x))
+    assert found == HITS
+    for size in (26, 10, 200):
+        x = torch.randn(size, 32)
+        torch.testing.assert_close(step(x), fn(x))
+
+
 def damage(folder: Path, keep: float) -> int:
     entries = [path for path in folder.rglob("*") if path.is_file()]
     for path in entries:

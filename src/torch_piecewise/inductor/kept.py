@@ -1,18 +1,16 @@
 """Where Inductor's cache keeps a graph in ranges, and why it may not.
 
-The key is Inductor's for the graph as a whole, which holds what determines our code (`gate.py`),
-with the bounds of sizes that aren't known: what is decided of them alone leaves no guard.
+The key is Inductor's for the graph as a whole, which holds what determines our code (`gate.py`). An
+entry has the guards and the bounds of sizes that aren't known, as any of Inductor's has.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
 from torch._inductor.codecache import FxGraphCache
@@ -52,8 +50,7 @@ class Place:
             found, told = FxGraphCache.prepare_key(gm, inputs, given, checked, remote)
         if found is None:
             return Place(gm, inputs, kwargs, why=str(told.get("cache_bypass_reason")))
-        bounds = hashlib.sha256(repr(_bounds(inputs)).encode()).hexdigest()
-        return Place(gm, inputs, kwargs, f"{found[0]}-{bounds[:16]}", found[1])
+        return Place(gm, inputs, kwargs, f"{found[0]}-in-ranges", found[1])
 
     def load(self) -> Stitched | None:
         """What was saved there, ready but for its `post_compile`."""
@@ -119,9 +116,3 @@ def _caches() -> bool:
 
 def _remote() -> Any:
     return FxGraphCache.get_remote_cache() if should_use_remote_fx_graph_cache() else None
-
-
-def _bounds(inputs: Sequence[Any]) -> list[tuple[str, str]]:
-    """Each size that is an input, and the bounds known for it."""
-    sizes = [each.node for each in inputs if isinstance(each, torch.SymInt)]
-    return [(str(size.expr), str(size.shape_env.bound_sympy(size.expr))) for size in sizes]
