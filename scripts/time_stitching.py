@@ -3,8 +3,9 @@
     python scripts/time_stitching.py [--threads 1,2] [--rounds 15]
 
 "global" writes into slices of one buffer, "cat" joins what the pieces return with `torch.cat`;
-both run the same pieces. The entry's cost is that of its calls with pieces that do nothing. The
-chain is what Inductor can't fuse: softmax, layer_norm and cumsum of a row, three times.
+both run the same pieces. "loops" has the same ranges inside each kernel. The entry's cost is that
+of its calls with pieces that do nothing. The chain is what Inductor can't fuse: softmax, layer_norm
+and cumsum of a row, three times.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ def main() -> None:
                 "inductor again": torch.compile(own_code(fn, "again")),
                 "global": in_ranges(fn, count),
                 "streaming": in_ranges(fn, count, "streaming"),
+                "loops": in_ranges(fn, count, "loops"),
                 "cat": joined(fn, count, x),
             }
             want = ways["inductor"](x)

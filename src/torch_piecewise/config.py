@@ -17,7 +17,7 @@ from torch_piecewise.graph.ranges import WANTED, Given, checked
 
 Split = Literal["auto", "seams", "off"]
 SPLITS: tuple[str, ...] = get_args(Split)
-STITCHES = ("global", "streaming")
+STITCHES = ("global", "streaming", "loops")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 SPLIT_VARIABLE = "TORCH_PIECEWISE_SPLIT"
 
@@ -45,7 +45,7 @@ class Config:
     mode: one of torch.compile's modes; None is the default one.
     ranges: the user's own ranges of a dim of the first output: see `graph.ranges`.
     dim: that dim, counted from the last where negative.
-    stitch: how the pieces of these ranges become one result.
+    stitch: how the pieces of these ranges become one result; "loops" cuts the loops of kernels.
     inductor: Inductor's own options as the user gave them, sorted by name.
     """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
+import tempfile
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -28,6 +29,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _triton
 
 import torch_piecewise.inductor.compile as ours
+import torch_piecewise.inductor.inside as inside
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -158,18 +160,20 @@ def code_of(
 ) -> list[str]:
     """The wrapper's source of every graph, the backward's last."""
     sources: list[str] = []
-    nothing = Path(__file__)
+    folder = tempfile.TemporaryDirectory()
 
     def compile_to_module(self: Any) -> Any:
         wrapper, *_ = self.codegen()
         sources.append(wrapper.value)
-        self.cache_path, self.cache_key, self.cache_linemap = str(nothing), "key", []
+        written = Path(folder.name, "wrapper.py")  # nothing runs it
+        written.write_text(wrapper.value)
+        self.cache_path, self.cache_key, self.cache_linemap = str(written), "key", []
         outputs = [_like(output) for output in self.graph_outputs]
 
         def call(_: Any) -> list[Any]:
             return [make() for make in outputs]
 
-        return types.SimpleNamespace(call=call, __file__=str(nothing), runner=None)
+        return types.SimpleNamespace(call=call, __file__=str(written), runner=None)
 
     inner = _on_gpu(compile_fx.compile_fx_inner)
     chosen: Any = backend
@@ -177,12 +181,14 @@ def code_of(
         chosen = lambda gm, ins: compile_fx.compile_fx(gm, ins, inner_compile=inner)  # noqa: E731
     torch._dynamo.reset()
     with (
+        folder,
         FakeTensorMode(allow_non_fake_inputs=True),
         inductor_config.patch(force_disable_caches=True, compile_threads=1),
         mock.patch.object(GraphLowering, "compile_to_module", compile_to_module),
         mock.patch.object(GraphLowering, "__init__", _lowered_on_gpu(GraphLowering.__init__)),
         mock.patch.object(GraphLowering, "run", _run_on_gpu(GraphLowering.run)),
         mock.patch.object(ours, "compile_fx_inner", inner),
+        mock.patch.object(inside, "compile_fx_inner", inner),
     ):
         given = [torch.empty_strided(a.shape, a.stride(), dtype=a.dtype) for a in args]
         given = [g.requires_grad_(a.requires_grad) for g, a in zip(given, args, strict=True)]

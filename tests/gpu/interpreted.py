@@ -46,6 +46,7 @@ class Case:
     shapes: Sequence[tuple[int, ...]]
     sizes: Sequence[dict[str, int]] = tuple(STEPS)
     cut: bool = True  # by every version of torch
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def inputs(self) -> Tensors:
         torch.manual_seed(0)
@@ -118,7 +119,17 @@ SHARED = {  # two reductions of the same values in one part, and of different on
     "equal after": Case(lambda x: _pair(torch.sum, x, _before(x, 300, 1), x * 2, x), ROWS),
     "equal amax": Case(lambda x: _pair(torch.amax, x, _before(x, 300, 1), x, 0.5), ROWS),
 }
-GROUPS = {"ranges": RANGES, "heads": HEADS, "slants": SLANTS, "shared": SHARED}
+LOOPS = {"ranges": [0, 1, 4, None], "stitch": "loops"}
+ROWS_GIVEN = {**LOOPS, "dim": 0}
+GIVEN = {  # the ranges of the user
+    "rows": Case(lambda x: x.exp() * 2, [(6, 300)], WAYS, options=ROWS_GIVEN),
+    "columns": Case(lambda x: x.exp() * 2, [(6, 300)], WAYS, options={**LOOPS, "dim": 1}),
+    "padded rows": Case(
+        lambda x: F.pad(x * 2, (3, 4, 1, 2)).sin(), [(6, 300)], WAYS, options=ROWS_GIVEN
+    ),
+    "planes": Case(lambda x: x.exp() * 2, [(2, 6, 30)], WAYS, options={**LOOPS, "dim": 1}),
+}
+GROUPS = {"ranges": RANGES, "given": GIVEN, "heads": HEADS, "slants": SLANTS, "shared": SHARED}
 CASES = {name: case for group in GROUPS.values() for name, case in group.items()}
 
 
@@ -211,7 +222,7 @@ def _source(case: Case) -> str:
     whole_rows = inductor_config.patch(split_reductions=False)  # as if there were enough rows
     turns = mock.patch.object(launch, "AT_ONCE", 0.0)  # where it promises nothing too
     with mock.patch.object(gpu, "make", both), whole_rows, turns:
-        (source,) = code_of(case.fn, case.inputs(), split="seams")
+        (source,) = code_of(case.fn, case.inputs(), split="seams", **case.options)
     return source
 
 

@@ -43,6 +43,32 @@ def test_by_default_the_whole_is_a_way_too_and_the_first_call_chooses():
     assert "'grid_type': 'PrecomputedGrid'" in kernel
 
 
+GIVEN = {"ranges": [0, 100, 300, None], "stitch": "loops"}
+
+
+def test_ranges_of_the_user_are_those_of_one_launch():
+    """They are not timed beside the whole, which would not be what was asked for."""
+    (source,) = code_of(lambda x: x.relu() * 2 + 1, [X], **GIVEN)
+    (kernel,) = kernels(source)
+    *ranges, _ = functions(kernel)
+    assert ranges == ["range_0", "range_1", "range_2"]
+    assert [
+        f"xnumel = {rows * 4096}" in functions(kernel)[f"range_{k}"]
+        for k, rows in enumerate((100, 200, 212))
+    ]
+    assert re.findall(r"Config\(\{'WAY': (\d)", kernel) == ["0"] and source.count(".run(") == 1
+    padded = lambda x: F.pad(x * 2, (0, 0, 3, 4)).sin()  # noqa: E731
+    for split, count in (("auto", 3), ("seams", 5)):
+        (source,) = code_of(padded, [X], split=split, **GIVEN)
+        (kernel,) = kernels(source)
+        assert len(functions(kernel)) == count + 1
+
+
+def test_a_reduction_on_a_gpu_is_not_cut_at_ranges_of_the_user():
+    with pytest.raises(Exception, match="a launch in ranges can't have a reduction"):
+        code_of(lambda x: x.sum(1), [X], **GIVEN)
+
+
 def test_blocks_of_the_launch_cover_every_tile_of_every_range():
     (source,) = code_of(joined, [X, X], split="seams")
     (kernel,) = kernels(source)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torch_piecewise.inductor import cpu, planning
+from torch_piecewise.inductor import cpu, given, planning
 from torch_piecewise.loops import bounds, fold
 from torch_piecewise.loops.split import restrict
 
@@ -47,8 +47,8 @@ def test_nests_left_whole_are_the_same_when_compiled_from_the_ir(monkeypatch) ->
     """Every nest that passes through the IR can be generated from it, cut or not."""
     seen = []
 
-    def from_ir(nodes, config):
-        cut = planning.cut_nest(nodes, config)
+    def from_ir(nodes, config, along):
+        cut = given.cut_nest(nodes, config, along)
         found = planning.look(nodes)
         if not isinstance(found, planning.Found):
             return cut

@@ -35,6 +35,20 @@ def test_in_three_ranges(model):
     assert not [reason for region in regions for reason in region.left]  # whole: of weights alone
 
 
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.name)
+def test_in_three_ranges_inside_the_kernels(model):
+    module, inputs = built(model)
+    options = {"ranges": 3, "stitch": "loops"}
+    with torch.no_grad():
+        torch._dynamo.reset()
+        compiled = torch.compile(module, backend="piecewise", options=options)
+        got, want = compiled(*inputs), module(*inputs)
+        found = torch_piecewise.explain(module, inputs, options=options)
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3 * want.abs().max().item())
+    cut = [nest.reason.code == "ranges" for nest in found.nests]
+    assert sum(cut) > 0.8 * len(cut)  # others have nothing of the batch
+
+
 def test_nine_in_ten_operators_have_a_rule(monkeypatch):
     import torch_piecewise.inductor.composite as composite
 

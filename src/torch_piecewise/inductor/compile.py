@@ -17,6 +17,7 @@ from torch_piecewise.plan.plan import Plan
 
 from . import again, gate, scope
 from .composite import compile_in_ranges
+from .inside import compile_inside
 from .versions import compiles_in_child_process
 
 Report = Callable[[Plan], None]
@@ -62,6 +63,8 @@ def compile_graph(
         gate.install()  # a backward may come after somebody put back what was there before
         mine = scope.Scope(config, report, apply, apart, traces)
         with scope.entered(mine), _compiler_named():
+            if config.ranges is not None and config.stitch == "loops":
+                return compile_inside(gm, inputs, config, **kwargs)
             if config.ranges is not None:
                 return compile_in_ranges(gm, config, **kwargs)
             return compile_fx_inner(gm, inputs, **kwargs)

@@ -7,6 +7,7 @@ by Inductor from a body that the loop IR folded for its box. Everything else is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from torch._inductor.codegen.cpp import CppScheduling, KernelGroup, OuterLoopFusedSchedulerNode
@@ -17,13 +18,14 @@ from torch_piecewise.plan.plan import NestPlan, Reason
 
 from . import facts, scope
 from .functions import FunctionKernelGroup
-from .group import cut_group, uncut
+from .given import cut_found, cut_members, cut_nest
+from .group import uncut
 from .limited import comment, limited
 from .lowp import in_float32
 from .outer import Heard, SharedKernels, is_shared
 from .parts import together
 from .piece import PieceKernel
-from .planning import Cut, cut_nest, decide, look
+from .planning import Cut, Function, look
 from .rows import Loops, joined
 
 UNSHARED = Reason("outer-fused", "", "in its pieces the nests can't share their outer loops")
@@ -47,7 +49,7 @@ class PiecewiseScheduling(CppScheduling):
     def _codegen_nest(self, node: Any, mine: scope.Scope) -> None:
         # Inductor may split a loop of its own first; doing so twice changes nothing
         nodes = self.try_loop_split(node.get_nodes())
-        cut = cut_nest(in_float32(self.kernel_group, nodes), mine.config)
+        cut = cut_nest(in_float32(self.kernel_group, nodes), mine.config, mine.along)
         mine.nests.append(cut.plan)
         if cut.pieces and mine.apply:
             self._codegen_pieces(self.kernel_group, nodes, cut)
@@ -62,12 +64,17 @@ class PiecewiseScheduling(CppScheduling):
 
         def heard(kernel: Any, nodes: list[SchedulerNode]) -> None:
             if is_shared(kernel):
-                cut = cut_group(members, node.outer_loop_fusion_depth, mine.config)
+                depth = node.outer_loop_fusion_depth
+                cut = cut_members(members, depth, mine.config, mine.along)
                 written = SharedKernels(group, node, members, cut)
                 mine.nests.extend(self._write_shared(kernel, nodes, written, mine.apply))
             else:
                 found = members[names.index(nodes[0].get_name())]
-                alone = Cut(found) if isinstance(found, NestPlan) else decide(found, mine.config)
+                alone = (
+                    Cut(found)
+                    if isinstance(found, NestPlan)
+                    else cut_found(found, mine.config, mine.along)
+                )
                 mine.nests.append(alone.plan)
                 if alone.pieces and mine.apply:
                     self._codegen_pieces(group, nodes, alone, decided=True)
@@ -91,20 +98,24 @@ class PiecewiseScheduling(CppScheduling):
             group.finalize_kernel(whole, nodes)
             return shared.cut.plans if kernels is not None else uncut(shared.members, UNSHARED)
         group.scheduled_nodes += nodes
-        for number, (box, kernel) in enumerate(zip(boxes, kernels, strict=True)):
-            text = f"// box {number + 1} of {len(boxes)}, all nests in it: {box.box}"
-            if len(boxes) == 1:
-                group.finalize_kernel(kernel, [])
-            elif isinstance(group, FunctionKernelGroup):
-                name = f"piecewise_{nodes[0].get_name()}_outer_{number}"
-                group.finalize_piece(kernel, name, text)
-            else:
-                self._write(group, text, kernel, number == len(boxes) - 1)
+        if len(boxes) == 1:
+            group.finalize_kernel(kernels[0], [])
+            return shared.cut.plans
+        texts = [
+            f"// box {number + 1} of {len(boxes)}, all nests in it: {box.box}"
+            for number, box in enumerate(boxes)
+        ]
+        functions = [
+            Function(f"piecewise_{nodes[0].get_name()}_outer_{number}", text, 1)
+            for number, text in enumerate(texts)
+        ]
+        every = [Loops(box.box, t, k) for box, t, k in zip(boxes, texts, kernels, strict=True)]
+        self._write_all(group, every, functions, shared.cut.functions)
         return shared.cut.plans
 
     def reset_kernel_group(self) -> None:
         mine = scope.current()
-        functions = mine is not None and mine.config.piece_functions
+        functions = mine is not None and (mine.config.piece_functions or mine.along is not None)
         self.kernel_group = FunctionKernelGroup() if functions else KernelGroup()
 
     def _codegen_pieces(
@@ -113,14 +124,40 @@ class PiecewiseScheduling(CppScheduling):
         """Write the pieces of a nest. `decided`: which buffers are written in place is settled."""
         every = [*self._loops(group, nodes, cut, decided)]
         group.scheduled_nodes += nodes
-        if isinstance(group, FunctionKernelGroup):
-            first = 0
-            for loops, section in zip(every, cut.sections, strict=True):
-                name = f"piecewise_{cut.plan.pieces[first].name}"
-                group.finalize_piece(loops.kernel, name, loops.comment)
-                first += len(section)
-            return
+        pieces = iter(cut.plan.pieces)
+        functions = []
+        for loops, section in zip(every, cut.sections, strict=True):
+            first, *_ = islice(pieces, len(section))
+            functions.append(Function(f"piecewise_{first.name}", loops.comment, 1))
         outer = sum(not axis.reduce for axis in cut.plan.axes) - 1
+        self._write_all(group, every, functions, cut.functions, outer)
+
+    def _write_all(
+        self,
+        group: Any,
+        every: Sequence[Loops],
+        pieces: Sequence[Function],
+        ranges: Sequence[Function],
+        outer: int = 0,
+    ) -> None:
+        """Write loops that are independent of each other.
+
+        If so wanted each as one of the functions of the `pieces`, or by the functions of `ranges`.
+        Those with the same ranges on the `outer` first axes may share their loops.
+        """
+        mine = scope.current()
+        if mine is not None and mine.config.piece_functions:
+            for loops, function in zip(every, pieces, strict=True):
+                with group.function(function.name, function.comment):
+                    group.finalize_kernel(loops.kernel, [])
+            return
+        left = iter(every)
+        for function in ranges:
+            with group.function(function.name, function.comment):
+                self._side_by_side(group, [*islice(left, function.parts)], outer)
+        self._side_by_side(group, [*left], outer)
+
+    def _side_by_side(self, group: Any, every: Sequence[Loops], outer: int) -> None:
         kernels = [*joined(every, outer, parallel_num_threads())]
         for number, loops in enumerate(kernels):
             self._write(group, loops.comment, loops.kernel, number == len(kernels) - 1)

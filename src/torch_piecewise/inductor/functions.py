@@ -2,12 +2,13 @@
 
 The functions stand before their kernel in its source and take the kernel's arguments; the kernel
 calls them in turn. Each opens a parallel region of its own, which costs a little: it is done on
-request only (the option `piece_functions`).
+request only (the option `piece_functions`, and `stitch="loops"` for the ranges that a user gives).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torch._inductor.codegen.common import BracesBuffer
 from torch._inductor.codegen.cpp import KernelGroup, WorkSharing
@@ -22,11 +23,17 @@ class FunctionKernelGroup(KernelGroup):
         super().__init__()  # type: ignore[no-untyped-call]
         self.functions: list[tuple[str, str, BracesBuffer]] = []
 
-    def finalize_piece(self, kernel: Any, name: str, comment: str) -> None:
-        """Generate a piece's loops into a function called `name` and call it from the kernel."""
+    @contextmanager
+    def function(self, name: str, comment: str) -> Iterator[None]:
+        """What is written in this context is a function, which the kernel calls."""
         body = BracesBuffer()
+        around = self.loops_code, self.ws
         with WorkSharing(body) as sharing:
-            kernel.codegen_loops(body, sharing)
+            self.loops_code, self.ws = body, sharing
+            try:
+                yield
+            finally:
+                self.loops_code, self.ws = around
         self.functions.append((name, comment, body))
         self.ws.close()  # a call between two loops must not run once in every thread
         self.loops_code.writeline(f"{name}({_ARGUMENTS});")

@@ -27,9 +27,11 @@ from torch_piecewise.plan.plan import NestPlan, Reason
 
 from . import facts, passes, scope
 from .adapter import to_body
+from .along import Along
+from .given import given_in, in_ranges, not_cut
 from .launch import Launch, Range
 from .limited import bodies_of
-from .planning import Found, look
+from .planning import Cut, Found, look
 from .ranges import shape
 from .versions import size_hint
 
@@ -42,6 +44,7 @@ class Choice:
     """The plan of a nest; `pieces` are the ranges of its launch, none where it stays one kernel.
 
     `folded` is the nest without what is decided all over it. A reduction has `parts` of its passes.
+    `given`: the ranges are the user's, and not timed beside the whole.
     """
 
     plan: NestPlan
@@ -50,6 +53,7 @@ class Choice:
     nest: LoopNest | None = None
     parts: tuple[Part, ...] = ()
     scores: Any = None  # Inductor's, of its memory accesses
+    given: bool = False
 
 
 class RangesScheduling(TritonScheduling):
@@ -61,7 +65,7 @@ class RangesScheduling(TritonScheduling):
         kept = [n for n in nodes if n.get_name() not in scheduler.removed_ops]
         if mine is None or not kept:
             return super()._codegen_nodes(nodes, coalesce_analysis)
-        choice = self._choose(kept, mine.config, coalesce_analysis)
+        choice = self._choose(kept, mine, coalesce_analysis)
         mine.nests.append(choice.plan)
         if choice.pieces and mine.apply:
             self._write(kept, choice, mine.config)
@@ -73,11 +77,16 @@ class RangesScheduling(TritonScheduling):
         facts.write()
         return None
 
-    def _choose(self, nodes: Sequence[SchedulerNode], config: Config, coalescing: Any) -> Choice:
+    def _choose(self, nodes: Sequence[SchedulerNode], mine: scope.Scope, coalescing: Any) -> Choice:
         """Find the seams of the nest that the nodes make and decide about its ranges or parts."""
-        found = look(nodes)
+        found, config = look(nodes), mine.config
         if isinstance(found, NestPlan):
             return Choice(found)
+        if mine.along is not None:
+            given = _as_given(found, config, mine.along)
+            if isinstance(given, Choice):
+                return given
+            found = given
         if config.split == "off":
             return Choice(found.plan([], Reason("off", "", "splitting is off")))
         inside = _inside(nodes)
@@ -138,7 +147,7 @@ def make(
     ranges = [Range(f"range_{k}", *shape(n), n) for k, (_, n) in enumerate(choice.pieces)]
     parts = [_extent(one) for one in ranges]
     whole = None
-    if config.split == "auto":
+    if config.split == "auto" and not choice.given:
         (numel, _) = nodes[0].group[1]
         ranges.append(Range("whole", sympy.S.One, numel, choice.folded))
         whole = _extent(ranges[-1])
@@ -148,6 +157,29 @@ def make(
 
 def _extent(one: Range) -> Extent:
     return Extent(size_hint(one.rows), size_hint(one.columns), one.nest)
+
+
+def _as_given(found: Found, config: Config, along: Along) -> Choice | Found:
+    """A nest in the user's ranges, or as it is with a note that says why not.
+
+    They are cut further at all seams or not at all: what pays is timed beside the whole, which is
+    not asked for here.
+    """
+    given = given_in(found, along)
+    if isinstance(given, str):
+        return not_cut(found, given)
+    if any(axis.reduce for axis in found.nest.axes):
+        return not_cut(found, "a launch in ranges can't have a reduction")
+
+    def decide_inside(limited: Found) -> Cut:
+        if config.split != "seams" or not limited.search.cuts:
+            return Cut(limited.plan([], Reason("no-seams", "", "none to cut")))
+        cut = choose_ranges(limited.search, "seams", config.max_pieces, size_hint)
+        boxes = [box for box, _ in cut.pieces]
+        return Cut(limited.plan(boxes, cut.reason, cut.notes), tuple((p,) for p in cut.pieces))
+
+    cut = in_ranges(given, along, decide_inside)
+    return Choice(cut.plan, cut.pieces, given=True)
 
 
 def _folded(nodes: list[SchedulerNode], nest: LoopNest | None, group_fn: Any) -> Any:

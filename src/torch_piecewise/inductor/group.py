@@ -18,7 +18,7 @@ from torch_piecewise.plan.alike import choose_group_alike
 from torch_piecewise.plan.group import GroupCutting
 from torch_piecewise.plan.plan import NestPlan, Reason
 
-from .planning import Cut, Found, Section, apart, decide
+from .planning import Cut, Found, Function, Section, apart, decide
 from .versions import size_hint
 
 
@@ -35,10 +35,14 @@ class SharedBox:
 
 @dataclass(frozen=True)
 class GroupCut:
-    """The plan of each nest; `boxes` is empty where nothing is cut."""
+    """The plan of each nest; `boxes` is empty where nothing is cut.
+
+    `functions` have all of the boxes, in order, or there are none.
+    """
 
     plans: tuple[NestPlan, ...]
     boxes: tuple[SharedBox, ...] = ()
+    functions: tuple[Function, ...] = ()
 
 
 def cut_group(members: Sequence[Found | NestPlan], depth: int, config: Config) -> GroupCut:

@@ -26,11 +26,24 @@ Section = tuple[tuple[Box, LoopNest], ...]
 
 
 @dataclass(frozen=True)
+class Function:
+    """A function of the generated code: so many sections, or boxes of loops that nests share."""
+
+    name: str
+    comment: str
+    parts: int
+
+
+@dataclass(frozen=True)
 class Cut:
-    """A nest's plan; `sections` are the nests to generate, none where the nest stays whole."""
+    """A nest's plan; `sections` are the nests to generate, none where the nest stays whole.
+
+    `functions` have all of the sections, in order, or there are none.
+    """
 
     plan: NestPlan
     sections: tuple[Section, ...] = ()
+    functions: tuple[Function, ...] = ()
 
     @property
     def pieces(self) -> Section:
@@ -93,12 +106,6 @@ def look(nodes: Sequence[SchedulerNode]) -> Found | NestPlan:
     search = seams.find(nest)
     notes = tuple(Reason(n.code, nest.name, n.text) for n in search.notes)
     return Found(nodes, nest, search, (*notes, *_leave_positions(search, nest)))
-
-
-def cut_nest(nodes: Sequence[SchedulerNode], config: Config) -> Cut:
-    """Find the seams of the nest that `nodes` make and decide about its pieces."""
-    found = look(nodes)
-    return Cut(found) if isinstance(found, NestPlan) else decide(found, config)
 
 
 def decide(

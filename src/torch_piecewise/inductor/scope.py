@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from torch_piecewise.config import Config
 from torch_piecewise.plan.plan import NestPlan, Plan, Reason
 
+from .along import Along
 from .fingerprint import fingerprint
 
 
@@ -27,7 +28,8 @@ class Scope:
     `apply` False plans every nest and leaves the code as Inductor has it. `apart` makes a kernel of
     each nest (of those under one outer loop together), where Inductor has many in one. `report`
     hears the plan of each graph whose code was generated or came from a cache. `traces` are the
-    user's stack traces by the name of the node in Dynamo's graph.
+    user's stack traces by the name of the node in Dynamo's graph. `along` are the user's ranges
+    where the loops of the graph are cut at them.
     """
 
     config: Config
@@ -35,6 +37,7 @@ class Scope:
     apply: bool = True
     apart: bool = False
     traces: Mapping[str, str] = field(default_factory=dict)
+    along: Along | None = None
     nests: list[NestPlan] = field(default_factory=list)
     notes: list[Reason] = field(default_factory=list)
     inlined: list[object] = field(default_factory=list)  # values that each reader computes
