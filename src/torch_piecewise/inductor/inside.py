@@ -83,13 +83,13 @@ def _check_cut(
     nests = plan.nests if plan is not None else ()
     if any(nest.reason.code == GIVEN for nest in nests):
         return
-    where, why = target, "no loop of Inductor's computes it"
+    where, why = target, Reason("no-loop", "", "no loop of Inductor's computes it")
     if nests:
         where, why = _in_the_way(nests[-1])
-    raise RangeError.in_the_way(config.ranges, dim, ranges, where, why)
+    raise RangeError.in_the_way(config.ranges, dim, ranges, where, why.text, why.code)
 
 
-def _in_the_way(nest: NestPlan) -> tuple[str, str]:
+def _in_the_way(nest: NestPlan) -> tuple[str, Reason]:
     operators = f" of {', '.join(nest.origins)}" if nest.origins else ""
     note = next((note for note in nest.notes if note.code == LEFT), nest.reason)
-    return f"nest {nest.name}{operators}", note.text
+    return f"nest {nest.name}{operators}", note
