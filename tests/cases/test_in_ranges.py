@@ -1,4 +1,4 @@
-"""All cases again in three ranges: cut and right, or refused with the reason that is stated here."""
+"""All cases in three ranges: cut and right, or refused with the reason that is stated here."""
 
 from __future__ import annotations
 
