@@ -19,7 +19,7 @@ from . import rules  # noqa: F401  (registers them)
 from .axes import CannotCut, Range, is_tensor, named, shape, wrapped
 from .normal import normalise
 from .parts import Cutter, Part
-from .pieces import Handed, Into, PartOf
+from .pieces import Handed, Into, PartOf, Size
 from .ranges import WANTED, Given, checked, resolve
 from .regions import Regions, find
 
@@ -188,6 +188,7 @@ class _Joined:
     def handed(self, given: Handed) -> Node:
         if isinstance(given, PartOf):
             return self.made[given]
+        assert not isinstance(given, Size)  # sizes are traced as numbers
         whole = self.made[given.node]
         if given.dim is None or given.range is None:
             return whole

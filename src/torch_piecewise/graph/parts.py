@@ -122,15 +122,16 @@ class Cutter:
         return piece.call(together, *each)
 
     @cached_property
-    def symbols(self) -> dict[Any, Node]:
-        """The graph's inputs that are sizes: the shapes of a piece may be made of them."""
-        found = {}
+    def symbols(self) -> dict[Any, torch.SymInt]:
+        """The sizes that the inputs are, or have: the shapes of a piece are made of them."""
+        found: dict[Any, torch.SymInt] = {}
         for node in self.graph.nodes:
-            size = node.meta.get("val") if node.op == "placeholder" else None
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                found[size.node.expr] = node
+            given = node.meta.get("val") if node.op == "placeholder" else None
+            for size in given.shape if isinstance(given, Tensor) else [given]:
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    found.setdefault(size.node.expr, size)
         return found
 
     def hand_sizes(self, piece: PieceGraph) -> None:
-        for node in self.symbols.values():
-            piece.outer(node)
+        for symbol in self.symbols:
+            piece.size(symbol)

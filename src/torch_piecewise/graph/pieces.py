@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -48,7 +49,14 @@ class Into:
     range: Range
 
 
-Handed = Input | PartOf | Into
+@dataclass(frozen=True)
+class Size:
+    """The number that a symbol in the shapes of the graph's inputs stands for."""
+
+    symbol: str
+
+
+Handed = Input | PartOf | Into | Size
 
 
 @dataclass
@@ -62,7 +70,7 @@ class PieceGraph:
     cuts: Mapping[Node, tuple[Cut, int]] = field(default_factory=dict)
     demands: Mapping[Node, Range] = field(default_factory=dict)
     graph: Graph = field(default_factory=Graph)
-    symbols: Mapping[Any, Node] = field(default_factory=dict)  # inputs that are sizes
+    symbols: Mapping[Any, torch.SymInt] = field(default_factory=dict)  # sizes of inputs
     inputs: dict[Handed, Node] = field(default_factory=dict)
     made: dict[Node, Node] = field(default_factory=dict)
 
@@ -98,6 +106,10 @@ class PieceGraph:
             self.inputs[given] = made
         return self.inputs[given]
 
+    def size(self, symbol: Any) -> Node:
+        """The placeholder for a size that is not known."""
+        return self.input(Size(str(symbol)), self.symbols[symbol])
+
     def narrowed(self, node: Node, dim: int, has: Range, wants: Range) -> Node:
         if _equal(has, wants):
             return node
@@ -119,7 +131,7 @@ class PieceGraph:
         if not isinstance(arg, torch.SymInt):
             return arg
         expr = arg.node.expr
-        known = {s: Proxy(self.outer(self.symbols[s])) for s in expr.free_symbols}
+        known = {s: Proxy(self.size(s)) for s in expr.free_symbols}
         found = sympy_interp(PythonReferenceAnalysis, known, expr)
         if isinstance(found, Proxy):
             found.node.meta.setdefault("val", arg)
@@ -128,8 +140,8 @@ class PieceGraph:
 
     def tracing(self) -> Any:
         """The mode in which the values were traced: a call without tensors needs to be told."""
-        known = (n.meta["val"] for n in (*self.cuts, *self.graph.nodes) if "val" in n.meta)
-        fake = (t for t in tree_leaves(list(known)) if isinstance(t, FakeTensor))
+        known = (n.meta.get("val") for n in chain(self.cuts, self.graph.nodes))
+        fake = (t for val in known for t in tree_leaves(val) if isinstance(t, FakeTensor))
         found = next(fake, None)
         return nullcontext() if found is None else found.fake_mode
 
@@ -152,7 +164,7 @@ def build(
     cuts: Mapping[Node, tuple[Cut, int]],
     outputs: Mapping[Node, Range],
     partials: Mapping[Node, tuple[Partial, Range]] | None = None,
-    symbols: Mapping[Any, Node] | None = None,
+    symbols: Mapping[Any, torch.SymInt] | None = None,
 ) -> tuple[PieceGraph, dict[Node, Node]]:
     """The piece that computes ranges of `outputs`, and the node of it for each of them.
 

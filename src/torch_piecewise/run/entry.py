@@ -13,15 +13,17 @@ def call(args):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import SymInt, Tensor
 from torch.fx import Node
+from torch.utils._sympy.printers import PythonPrinter
 
 from torch_piecewise.graph.parts import Part
-from torch_piecewise.graph.pieces import Handed, Input, Into, PartOf, buffer_like
+from torch_piecewise.graph.pieces import Handed, Input, Into, PartOf, Size, buffer_like
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Entry:
     def note_last(self) -> None:
         for number, part in enumerate(self.parts):
             for given in part.inputs:
-                self.last[self.name(_key(given))] = number
+                if not isinstance(given, Size):
+                    self.last[self.name(_key(given))] = number
         for node in self.attributes:
             self.last.pop(self.name(node), None)
         kept = [n for n in self.results if isinstance(n, Node)]
@@ -99,6 +102,8 @@ class Entry:
         return f"{made}{'= ' if made else ''}{part.name}([{given}])"
 
     def handed(self, given: Handed) -> str:
+        if isinstance(given, Size):
+            return given.symbol
         if isinstance(given, Input) and given.dim is None:
             return self.name(given.node)
         if isinstance(given, PartOf):
@@ -129,7 +134,7 @@ class Entry:
         """A size in terms of the graph's inputs."""
         if not isinstance(number, SymInt):
             return str(number)
-        return f"({number.node.expr})"
+        return f"({PythonPrinter().doprint(number.node.expr)})"
 
     def symbols(self) -> Iterator[str]:
         """The names of sizes, taken from inputs that are sizes, or have them."""
@@ -155,7 +160,7 @@ def _bind(bound: dict[str, str], size: object, text: str) -> None:
         bound.setdefault(str(size.node.expr), text)
 
 
-def _key(given: Handed) -> Node | PartOf:
+def _key(given: Input | PartOf | Into) -> Node | PartOf:
     return given if isinstance(given, PartOf) else given.node
 
 
@@ -165,6 +170,6 @@ def _clean(name: str) -> str:
 
 def load(source: str, names: Mapping[str, Any]) -> Any:
     """The function `call` of an entry's text, with these global names."""
-    scope = dict(names)
+    scope = {"math": math, **names}  # some sizes are rounded
     exec(compile(source, "<entry of torch_piecewise>", "exec"), scope)
     return scope["call"]
