@@ -235,3 +235,7 @@ def test_other_dtypes(dtype):
     check(lambda x, i: x[:, i], x, COLS)
     check(lambda x, i: aten.index_select(x, 1, i), x, COLS)
     check(lambda w, i: aten.embedding(w, i), x[:, :, 0], TABLE)
+
+
+def test_buckets():
+    check(lambda x: torch.bucketize(x, torch.linspace(-1, 1, 5)), torch.randn(7, 6), node=-1)

@@ -20,6 +20,8 @@ X, Y = torch.randn(7, 6), torch.randn(6)
         lambda x, y: x.to(torch.float64),
         lambda x, y: x[:, :1] * x,
         lambda x, y: torch.ops.aten.copy.default(x, y),
+        lambda x, y: torch.complex(x, x),
+        lambda x, y: torch.polar(x, y + x),
         lambda x, y: torch.ops.aten.clamp.default(x, 0, 1),
     ],
 )

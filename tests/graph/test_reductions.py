@@ -270,3 +270,15 @@ def test_batch_norm_of_cudnn(target, training):
         return
     assert dict(cut_along(call, 1).inputs) == dict(zip(values, (1, 0, 0, 0, 0)))
     assert dict(cut_along(call, 2).inputs) == dict(zip(values, (2, None, None, None, None)))
+
+
+@pytest.mark.parametrize("fn", [torch.fft.fft, torch.fft.rfft, torch.fft.ifft])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_transforms(fn, dim):
+    args = (torch.randn(7, 8),)
+    number = next(
+        k
+        for k, n in enumerate(calls(traced(lambda x: fn(x, dim=dim), args)))
+        if "fft" in str(n.target)
+    )
+    check(lambda x: fn(x, dim=dim), *args, refused={dim % 2: "reduced"}, node=number)

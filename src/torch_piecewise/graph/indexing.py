@@ -68,6 +68,12 @@ def index_select(node: Node, dim: int) -> Cut:
     return SameCall(node, taken([(source, None), (index, None if scalar else 0)]))
 
 
+@rule(aten.bucketize.Tensor)
+def bucketize(node: Node, dim: int) -> Cut:
+    given = arguments(node)
+    return SameCall(node, taken([(given["self"], dim), (given["boundaries"], None)]))
+
+
 @rule(aten.take.default)
 def take(node: Node, dim: int) -> Cut:
     given = arguments(node)

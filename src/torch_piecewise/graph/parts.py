@@ -129,7 +129,10 @@ class Cutter:
             given = node.meta.get("val") if node.op == "placeholder" else None
             for size in given.shape if isinstance(given, Tensor) else [given]:
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                    found.setdefault(size.node.expr, size)
+                    # the input's own may still be under a name that another size replaced
+                    env, symbol = size.node.shape_env, size.node.expr
+                    own = env.create_symintnode(symbol, hint=size.node.hint)
+                    found.setdefault(symbol, own)
         return found
 
     def hand_sizes(self, piece: PieceGraph) -> None:

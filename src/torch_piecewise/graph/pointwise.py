@@ -12,6 +12,7 @@ aten, prims = torch.ops.aten, torch.ops.prims
 
 # pointwise too, though without the tag
 @rule(aten._to_copy.default, prims.convert_element_type.default, aten.clone.default)
+@rule(aten.complex.default, aten.polar.default)
 @rule(aten.copy.default)  # of the first input but the form
 def pointwise(node: Node, dim: int) -> Cut:
     """An input is cut along the dim that it has in common, counted from the last."""

@@ -116,6 +116,15 @@ def along(node: Node, dim: int) -> Cut:
     return SameCall(node, dict.fromkeys(tensor_inputs(node), dim))
 
 
+@rule(aten._fft_r2c.default, aten._fft_c2c.default, aten._fft_c2r.default)
+def transform(node: Node, dim: int) -> Cut:
+    """Every dim but those that are transformed."""
+    given, ndim = arguments(node), len(shape(node))
+    if dim in [wrapped(d, ndim) for d in given["dim"]]:
+        raise CannotCut("reduced", f"{named(node)} transforms dim {dim}")
+    return SameCall(node, {given["self"]: dim})
+
+
 @rule(aten.native_layer_norm.default, aten._fused_rms_norm.default)
 def layer_norm(node: Node, dim: int) -> Cut:
     """The leading dims; the last ones, of the normalized shape, are reduced."""
