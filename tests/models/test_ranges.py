@@ -10,6 +10,9 @@ import torch_piecewise.graph.rules
 from torch_piecewise.bench import models
 from torch_piecewise.graph.axes import PARTIAL_RULES, find_rule, is_tensor, named
 
+# rwkv's loop over the tokens is unrolled, and takes minutes to compile once
+MODELS = [m for m in models.MODELS if m.name != "rwkv"]
+
 pytestmark = pytest.mark.long
 
 
@@ -18,7 +21,7 @@ def built(model):
     return module, tuple(x.repeat(6 // len(x), *[1] * (x.ndim - 1)) for x in inputs)
 
 
-@pytest.mark.timeout(1200)  # rwkv's loop over the tokens is unrolled: 3100 operators
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("model", models.MODELS, ids=lambda m: m.name)
 def test_in_three_ranges(model):
     module, inputs = built(model)
@@ -30,7 +33,8 @@ def test_in_three_ranges(model):
     torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3 * want.abs().max().item())
     regions = [region for plan in found.plans for region in plan.regions]
     assert any(region.cut for region in regions)
-    assert not [reason for region in regions for reason in region.left]  # whole: of weights alone
+    left = {reason.code for region in regions for reason in region.left}
+    assert left <= {"mutation"}  # whole: of weights alone, and a write to a buffer
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.name)
