@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 from torch_piecewise.errors import RangeError
@@ -70,8 +71,14 @@ def _fractions(given: Sequence[Position], size: Bound, dim: int) -> tuple[Range,
     for k, (a, b) in enumerate(pairwise(shares)):
         if b < a:
             raise RangeError.of(given, f"range {k} would end at {b}, before it begins at {a}")
-    bounds = [round(share * size) for share in shares]
+    bounds = [_share(share, size) for share in shares]
     return tuple(Range(a, b) for a, b in pairwise(bounds) if a < b)
+
+
+def _share(share: float, size: Bound) -> Bound:
+    """A share of a size, rounded: in whole numbers, which sizes that are not known can be."""
+    exact = Fraction(str(share))
+    return (2 * exact.numerator * size + exact.denominator) // (2 * exact.denominator)
 
 
 def _bounds(given: Sequence[Position], size: Bound, dim: int) -> tuple[Range, ...]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import SymInt, Tensor
 from torch.fx import Node
 from torch.utils._sympy.printers import PythonPrinter
@@ -156,8 +157,10 @@ class Entry:
 
 
 def _bind(bound: dict[str, str], size: object, text: str) -> None:
-    if isinstance(size, SymInt) and size.node.expr.is_Symbol:
-        bound.setdefault(str(size.node.expr), text)
+    """Also under the name that it had before it was found to be a number, or another size."""
+    for expr in (size.node.expr, size.node._expr) if isinstance(size, SymInt) else ():
+        if expr.is_Symbol:
+            bound.setdefault(str(expr), text)
 
 
 def _key(given: Input | PartOf | Into) -> Node | PartOf:
@@ -170,6 +173,6 @@ def _clean(name: str) -> str:
 
 def load(source: str, names: Mapping[str, Any]) -> Any:
     """The function `call` of an entry's text, with these global names."""
-    scope = {"math": math, **names}  # some sizes are rounded
+    scope = {"math": math, "torch": torch, **names}  # sizes are made with them
     exec(compile(source, "<entry of torch_piecewise>", "exec"), scope)
     return scope["call"]
