@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import torch_piecewise
+from torch_piecewise.run.buffers import Pool
 
 
 def compiled(fn, dynamic=False, **options):
@@ -263,6 +264,28 @@ def test_memory_that_nobody_holds_is_used_again():
     gc.collect()
     places = {step(BIG).data_ptr() for _ in range(5)}
     assert len(places) == 1
+
+
+def test_what_is_dead_is_used_again_for_buffers_of_as_many_bytes():
+    pool, cpu = Pool(), torch.device("cpu")
+    first = pool.empty((256, 512), (512, 1), torch.float32, cpu)
+    other = pool.empty((256, 512), (1, 256), torch.float32, cpu)
+    place = first.data_ptr()
+    assert other.data_ptr() != place
+    del first
+    again = pool.empty((512, 2, 256), (512, 256, 1), torch.bfloat16, cpu)
+    assert again.data_ptr() == place and again.stride() == (512, 256, 1)
+    assert again.dtype == torch.bfloat16
+
+
+def test_memory_of_inference_mode_is_not_bound_to_it():
+    step = compiled(fn, ranges=2)
+    with torch.inference_mode():
+        assert step(BIG).is_inference() and step(BIG).is_inference()
+    with torch.no_grad():
+        out = step(BIG)
+    assert not out.is_inference()
+    (out * torch.ones(1, requires_grad=True)).sum().backward()
 
 
 def test_what_a_backward_has_saved_is_not_used_again():

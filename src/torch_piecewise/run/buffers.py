@@ -1,8 +1,8 @@
 """Memory that an entry keeps from call to call, where nobody else holds it.
 
-A fresh buffer of some megabytes costs more in page faults than the arithmetic that fills it. A
-buffer is given out again only when no tensor but the pool's own holds its storage: what was
-returned, what a view of that shares, and what a pending backward has saved stay as they are.
+A fresh buffer of some megabytes costs more in page faults than the arithmetic that fills it. Memory
+is given out again only when no tensor holds it: what was returned, what a view of that shares, and
+what a pending backward has saved stay as they are.
 """
 
 from __future__ import annotations
@@ -13,61 +13,72 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 
-MOST_KEPT = 4  # buffers of one form; more are in use at once only where calls overlap
+MOST_KEPT = 4  # of one size; more are in use at once only where calls overlap
 LEAST = 1 << 16  # bytes, below which asking for memory costs less than looking for it
 
 
 @dataclass(frozen=True)
 class Held:
-    """A buffer of the pool's, and where its memory was when it was made."""
+    """Memory of the pool's, and where it was when it was made."""
 
-    tensor: Tensor
+    storage: UntypedStorage
     place: int
+    bytes: int
 
     @property
     def is_ours(self) -> bool:
         """Whether the memory is still that, and no other process has it too."""
-        storage = self.tensor.untyped_storage()
-        same = storage.data_ptr() == self.place and storage.nbytes() >= self.tensor.nbytes
-        return same and not storage.is_shared()
+        same = self.storage.data_ptr() == self.place and self.storage.nbytes() >= self.bytes
+        return same and not self.storage.is_shared()
 
 
 @dataclass
 class Pool:
-    """The buffers of one entry; safe to use in several threads at once."""
+    """The memory of one entry; safe to use in several threads at once.
 
-    kept: dict[object, list[Held]] = field(default_factory=dict)
+    Within a call, what is dead already is given out again to buffers of as many bytes.
+    """
+
+    kept: dict[int, list[Held]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def empty(
         self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> Tensor:
         """An uninitialised tensor, in memory that no other tensor shares."""
-        key = (tuple(shape), tuple(stride), dtype, device)
+        size = extent(shape, stride) * dtype.itemsize
+        if device.type != "cpu" or size < LEAST:
+            return torch.empty_strided(shape, stride, dtype=dtype, device=device)
         with self.lock:
-            kept = self.kept.setdefault(key, [])
+            kept = self.kept.setdefault(size, [])
             kept[:] = [held for held in kept if held.is_ours]
             for held in kept:
-                if _holders(held.tensor) == ALONE:
-                    return held.tensor.detach()
-            made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
-            if device.type == "cpu" and len(kept) < MOST_KEPT and made.nbytes >= LEAST:
-                kept.append(Held(made, made.untyped_storage().data_ptr()))
-                return made.detach()
+                if _holders(held) == ALONE:
+                    return torch.empty(0, dtype=dtype).set_(held.storage, 0, shape, stride)  # type: ignore[call-overload, no-any-return]
+            made = torch.empty_strided(shape, stride, dtype=dtype)
+            if len(kept) < MOST_KEPT:
+                storage = made.untyped_storage()
+                kept.append(Held(storage, storage.data_ptr(), size))
             return made
 
 
-def _holders(tensor: Tensor) -> int:
-    """Counts the tensors that hold the memory of one, and the names that its storage has."""
-    storage = tensor.untyped_storage()
+def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of memory a tensor reaches over."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+def _holders(held: Held) -> int:
+    """Counts the tensors that hold some memory, and the names that its storage has.
+
+    One of these names is here, since how many a call adds changes as Python warms up.
+    """
+    storage = held.storage
     return int(torch._C._storage_Use_Count(storage._cdata)) + sys.getrefcount(storage)
 
 
-def _alone() -> int:
-    made = torch.empty(1)
-    return _holders(made)
-
-
-ALONE = _alone()  # what that is where nobody else holds the memory
+# what that is where nobody else holds the memory; no tensor: those being traced have none
+ALONE = _holders(Held(UntypedStorage(1), 0, 1))
