@@ -3,7 +3,8 @@
     python scripts/time_stitching.py [--threads 1,2] [--rounds 15]
 
 "global" writes into slices of one buffer, "cat" joins what the pieces return with `torch.cat`;
-both run the same pieces. "loops" has the same ranges inside each kernel. The entry's cost is that
+both run the same pieces. "loops" has the same ranges inside each kernel. "beside", for two threads,
+runs half of the pieces in each of two threads of Python, on one core each. The entry's cost is that
 of its calls with pieces that do nothing. The chain is what Inductor can't fuse: softmax, layer_norm
 and cumsum of a row, three times.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -75,6 +77,18 @@ def joined(fn: Callable[..., Any], count: int, x: torch.Tensor) -> Callable[...,
     return call
 
 
+def beside(fn: Callable[..., Any], count: int, x: torch.Tensor) -> Callable[..., Any]:
+    """Halves of the rows in threads of Python, each on one core, their results left apart."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    halves, half = x.chunk(2), in_ranges(own_code(fn, "half"), count // 2)
+    for each in halves:
+        half(each)
+    torch.set_num_threads(threads)
+    workers = ThreadPoolExecutor(2)
+    return lambda _: list(workers.map(half, halves))
+
+
 def step_of(way: Callable[..., Any], x: torch.Tensor) -> Callable[[], tuple[Any, ...]]:
     return lambda: (way(x),)
 
@@ -125,6 +139,8 @@ def main() -> None:
             want = ways["inductor"](x)
             for way in ways.values():
                 torch.testing.assert_close(way(x), want)
+            if threads == 2:
+                ways["beside"] = beside(fn, count, x)
             steps = {name: step_of(way, x) for name, way in ways.items()}
             taken = take_turns(steps, rounds=asked.rounds)
             speeds = ", ".join(f"{n} {taken.ratio('inductor', n):.2f}" for n in list(ways)[1:])

@@ -110,10 +110,10 @@ class CompiledAgain(UserWarning):
 
     @classmethod
     def of(cls, times: int, seconds: float) -> CompiledAgain:
-        """`times` compiles took `seconds` in all."""
+        """It was compiled for `times` shapes, which took `seconds` in all."""
         return cls(
-            f"a graph with 'ranges' was compiled {times} times for other shapes, {seconds:.1f} s "
-            "in all, and will be for every further one. Compile it for any size: "
+            f"a graph with 'ranges' was compiled {times} times, each for other shapes, in "
+            f"{seconds:.1f} s, and will be for every further one. Compile it for any size: "
             "torch.compile(..., dynamic=True), with None as the last bound of 'ranges'"
         )
 

@@ -228,6 +228,13 @@ def test_many_shapes_are_warned_of_once():
     assert len(said) == 1 and "4 times" in said[0] and "dynamic=True" in said[0]
 
 
+def test_one_shape_again_and_again_is_no_matter_of_shapes():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", torch_piecewise.errors.CompiledAgain)
+        for _ in range(5):
+            compiled(lambda x: x.relu() * 3.75, ranges=3)(torch.randn(10, 7))
+
+
 def test_an_input_that_is_written_to():
     def update(x, y):
         z = x * 2

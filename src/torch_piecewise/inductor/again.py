@@ -5,25 +5,30 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from torch_piecewise.errors import CompiledAgain
 
-MOST = 4  # compiles of one graph, for as many shapes
+MOST = 4  # shapes that a graph is compiled for
 
 _lock = threading.Lock()
-_seconds: dict[str, list[float]] = {}  # what each compile of a graph took, by its code
+# what the compile of a graph took, by its code and its inputs' shapes
+_seconds: dict[str, dict[tuple[str, ...], float]] = {}
 
 
 @contextmanager
-def counted(code: str) -> Iterator[None]:
+def counted(code: str, inputs: Sequence[Any]) -> Iterator[None]:
     """Time a compile of a graph with this code, whatever its sizes are."""
     start = time.perf_counter()
     yield
+    shapes = tuple(str(getattr(each, "shape", each)) for each in inputs)
     with _lock:
-        taken = _seconds.setdefault(code, [])
-        taken.append(time.perf_counter() - start)
-        often = len(taken) == MOST
+        taken = _seconds.setdefault(code, {})
+        new = shapes not in taken
+        taken[shapes] = time.perf_counter() - start
+        often = new and len(taken) == MOST
+        total = sum(taken.values())
     if often:
-        warnings.warn(CompiledAgain.of(len(taken), sum(taken)), stacklevel=2)
+        warnings.warn(CompiledAgain.of(MOST, total), stacklevel=2)

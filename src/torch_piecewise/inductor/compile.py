@@ -75,7 +75,8 @@ def compile_graph(
         **config.patches(),
     }
     # this scope is for the look-up in AOTAutograd's cache
-    timed = nullcontext() if config.ranges is None else again.counted(config.key() + gm.code)
+    ranges = config.ranges is not None
+    timed = again.counted(config.key() + gm.code, example_inputs) if ranges else nullcontext()
     with scope.entered(scope.Scope(config, report, apply, apart)), _compiler_named(), timed:
         compiled = compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
     assert callable(compiled)
