@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from functorch.compile import make_boxed_func
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 
 import torch_piecewise
 from torch_piecewise import RangeError, cut
@@ -54,13 +56,73 @@ def test_other_backends_compile_the_pieces():
     torch.testing.assert_close(compiled(X), model(X))
 
 
+def relu_twice(x):
+    return torch.relu(x) * 2
+
+
+@pytest.mark.parametrize("returns", [lambda y: y, lambda y: (y,), lambda y: [y, y.sum(), None]])
+def test_in_a_backend_for_dynamo(returns):
+    def backend(gm, inputs):
+        return cut(gm, inputs, 3).forward
+
+    compiled = torch.compile(lambda x: returns(relu_twice(x)), backend=backend)
+    got, want = compiled(X), returns(relu_twice(X))
+    assert type(got) is type(want)
+    torch.testing.assert_close(got, want)
+
+
+def test_in_a_compiler_for_aot_autograd():
+    pieces = []
+
+    def compiler(gm, inputs):
+        found = cut(gm, inputs, 2)
+        pieces.append([name for name, _ in found.named_children() if name.startswith("piece_")])
+        return make_boxed_func(found.forward)
+
+    x, w = X.clone().requires_grad_(), torch.randn(8, 4, requires_grad=True)
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=compiler, bw_compiler=lambda gm, _: make_boxed_func(gm))
+    compiled = torch.compile(lambda x, w: relu_twice(x @ w), backend=backend)
+    compiled(x, w).sum().backward()
+    grads = x.grad, w.grad
+    x.grad = w.grad = None
+    relu_twice(x @ w).sum().backward()
+    torch.testing.assert_close(grads, (x.grad, w.grad))
+    assert len(pieces) == 1 and len(pieces[0]) == 2
+
+
+def test_results_keep_their_names():
+    class Named(nn.Module):
+        def forward(self, x):
+            return {"first": x.relu(), "rest": (x.sum(), 3)}
+
+    torch.testing.assert_close(cut(Named(), [X], 2)(X), Named()(X))
+
+
+def test_another_size_is_said():
+    found = cut(nn.ReLU(), [X], 2)
+    with pytest.raises(
+        torch_piecewise.ArgumentError, match=r"\(12, 8\), and was cut for \(10, 8\)"
+    ):
+        found(torch.randn(12, 8))
+
+
 def test_what_is_wrong_is_said():
+    with pytest.raises(torch_piecewise.ArgumentError, match="example_inputs is a Tensor, not a"):
+        cut(nn.ReLU(), X, 2)
+    with pytest.raises(RangeError, match="return what has the dim before it"):
+        cut(_Loss(), [X], 2)
     with pytest.raises(RangeError, match="is in the way"):
         cut(_Scan(), [X], 2)
     with pytest.raises(RangeError, match="not bounds"):
         cut(Model(), [X], "all")
     with pytest.raises(torch_piecewise.ArgumentError, match="gm is a function"):
         cut(lambda x: x, [X], 2)
+
+
+class _Loss(nn.Module):
+    def forward(self, x):
+        return x.relu().sum()
 
 
 class _Scan(nn.Module):

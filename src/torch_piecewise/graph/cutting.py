@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import SymInt, Tensor
 from torch._decomp import get_decompositions
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 
 from torch_piecewise.errors import ArgumentError, RangeError
 
@@ -39,19 +43,19 @@ def cut(
 ) -> GraphModule:
     """A graph that computes the same in pieces, each a module of its own.
 
-    `gm` is a graph of ATen operators, or any module that can be traced into one with
-    `example_inputs`. `ranges` cut `dim` of its first tensor output, as the option does: bounds,
-    fractions or a number. The result's own graph slices the inputs, calls the submodules
-    `piece_STAGE_RANGE`, and `whole_STAGE` for what is not cut, and joins what the pieces return.
+    `gm` is a graph of Dynamo's or AOTAutograd's, or any module that can be traced with
+    `example_inputs`, a list. `ranges` cut `dim` of its first tensor output, as the option does:
+    bounds, fractions or a number. The result's own graph slices the inputs, calls the submodules
+    `piece_STAGE_RANGE`, and `whole_STAGE` for what is not cut, and joins what the pieces return. It
+    is for inputs of these sizes, and returns what `gm` does; parameters are attributes of it.
 
-    Raises RangeError for ranges that do not fit, or an operator that can't be cut.
+    Raises RangeError for ranges that do not fit, or an operator that can't be cut, and
+    ArgumentError for what is no module, no list, or has sizes that are not known.
     """
     given = checked(ranges)
     if given is None:
         raise RangeError.of(ranges, f"not {WANTED}")
-    if not isinstance(gm, torch.nn.Module):
-        call = "cut(gm, example_inputs, ranges, dim)"
-        raise ArgumentError.of(call, "gm", gm, "a module", "cut(gm, [x], [0, 256, None])")
+    _check_arguments(gm, example_inputs)
     traced = traced_to_aten(gm, example_inputs)
     results = returned(traced)
     target, number, found = target_of(results, given, dim)
@@ -59,16 +63,46 @@ def cut(
         return traced  # a dim of no positions
     regions = regions_for(traced.graph, target, number, found, given)
     parts = parts_for(traced, regions, found, (target, number), given)
-    return _Joined(traced, parts, results).module()
+    joined = _Joined(traced, parts).module()
+    sizes = [tuple(x.shape) if isinstance(x, Tensor) else None for x in example_inputs]
+    joined.register_forward_pre_hook(partial(_check_sizes, sizes))
+    return joined
+
+
+def _check_arguments(gm: object, example_inputs: object) -> None:
+    call, right = "cut(gm, example_inputs, ranges, dim)", "cut(gm, [x], [0, 256, None])"
+    if not isinstance(gm, torch.nn.Module):
+        raise ArgumentError.of(call, "gm", gm, "a module", right)
+    if not isinstance(example_inputs, list | tuple):
+        raise ArgumentError.of(call, "example_inputs", example_inputs, "a list", right)
+    for k, x in enumerate(example_inputs):
+        if isinstance(x, SymInt) or (isinstance(x, Tensor) and not all(map(is_int, x.shape))):
+            shown = tuple(x.shape) if isinstance(x, Tensor) else x
+            wanted = "known (torch.compile(..., dynamic=False))"
+            raise ArgumentError(f"{call}: example_inputs[{k}] has the size {shown}, not {wanted}")
+
+
+def is_int(size: object) -> bool:
+    return not isinstance(size, SymInt)
+
+
+def _check_sizes(sizes: Sequence[Any], module: torch.nn.Module, args: Sequence[Any]) -> None:
+    """A hook of what `cut` returns: its ranges and slices are numbers."""
+    for k, (size, given) in enumerate(zip(sizes, args, strict=False)):
+        if size is not None and tuple(given.shape) != size:
+            text = f"input {k} has the size {tuple(given.shape)}, and was cut for {size}"
+            raise ArgumentError(f"a module that was cut: {text}; cut it again for this size")
 
 
 def traced_to_aten(gm: torch.nn.Module, example_inputs: Sequence[Any]) -> GraphModule:
     """The ATen graph of a module; its parameters are attributes of it."""
     # sizes that depend on data are symbols of the environment, the inputs' are not
-    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+    own = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+    mode = detect_fake_mode(example_inputs) or own  # AOTAutograd's inputs are of its mode
 
     def fake(x: Any) -> Any:
-        return mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x
+        plain = isinstance(x, Tensor) and not isinstance(x, FakeTensor)
+        return mode.from_tensor(x, static_shapes=True) if plain else x
 
     inputs = [fake(x) for x in example_inputs]
     with mode, torch.no_grad():
@@ -83,8 +117,7 @@ def traced_to_aten(gm: torch.nn.Module, example_inputs: Sequence[Any]) -> GraphM
 
 def returned(gm: GraphModule) -> list[Any]:
     """What a graph returns: nodes, or plain values."""
-    (results,) = gm.graph.output_node().args
-    return list(results) if isinstance(results, list | tuple) else [results]
+    return tree_leaves(gm.graph.output_node().args)
 
 
 def target_of(
@@ -98,6 +131,8 @@ def target_of(
     ndim = len(shape(target))
     if not -ndim <= dim < ndim:
         said = f"the first output has {ndim} dims, {tuple(shape(target))}, and no dim {dim}"
+        if not ndim:
+            said += ": return what has the dim before it, (output, loss), or take 'ranges' off"
         raise RangeError.of(given, said, "no-dim")
     own = wrapped(dim, ndim)
     if free_unbacked_symbols(shape(target)[own]):
@@ -149,9 +184,9 @@ def parts_for(
 class _Joined:
     """The graph that calls the parts. Pieces return their ranges, which are joined here."""
 
-    def __init__(self, traced: GraphModule, parts: Sequence[Part], results: Sequence[Any]):
+    def __init__(self, traced: GraphModule, parts: Sequence[Part]):
         self.root = torch.nn.Module()
-        self.parts, self.results = parts, results
+        self.traced, self.parts = traced, parts
         self.graph = Graph()
         self.made: dict[Node | PartOf, Node] = {}
         self.ranges: dict[Node, list[Node]] = {}
@@ -168,8 +203,8 @@ class _Joined:
             after = self.parts[number + 1].stage if number + 1 < len(self.parts) else None
             if after != part.stage:
                 self.join(part)
-        results = [self.made[r] if isinstance(r, Node) else r for r in self.results]
-        self.graph.output(tuple(results) if len(results) != 1 else results[0])
+        (results,) = self.traced.graph.output_node().args
+        self.graph.output(map_arg(results, lambda node: self.made[node]))
         return GraphModule(self.root, self.graph)
 
     def call(self, part: Part) -> None:
