@@ -63,3 +63,11 @@ def test_options_commands_and_names_exist():
     named = set(re.findall(r"`((?:roll|mask|pad|slice|cat)_\w+)`", text))
     rows = re.findall(r"(?m)^\|.*\*\*\d", text)
     assert len(named) == len(rows) and named <= known
+
+
+def test_the_backend_in_the_guide_runs():
+    (code,) = code_blocks((ROOT / "docs" / "ranges.md").read_text())[-1:]
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(code, "ranges.md", "exec"), {"__name__": "example"})
+    assert printed.getvalue() == "torch.Size([1000, 64])\n"

@@ -87,12 +87,19 @@ class RangeError(OptionError):
 
     @classmethod
     def in_the_way(
-        cls, given: object, dim: int, ranges: Iterable[object], where: str, why: str, code: str
+        cls,
+        given: object,
+        dim: int,
+        ranges: Iterable[object],
+        where: str,
+        why: str,
+        code: str,
+        hint: str = "Take another dim, cut inside the kernels (stitch='loops')",
     ) -> RangeError:
         """`where` names the operator that can't be cut, `why` is the reason, `code` its kind."""
         shown = ", ".join(map(str, ranges))
         text = f"dim {dim} can't be cut into {shown}: {where} is in the way, {why}. "
-        return cls.of(given, text + "Take another dim, or leave 'ranges' out", code)
+        return cls.of(given, f"{text}{hint}, or leave 'ranges' out", code)
 
 
 class ArgumentError(PiecewiseError, TypeError):

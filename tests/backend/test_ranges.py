@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import warnings
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._inductor import config as inductor_config
 from torch.utils._pytree import tree_leaves
 
 import torch_piecewise
@@ -66,6 +68,28 @@ def test_every_range_is_compiled_with_its_bounds_as_constants():
     sizes = [[axis.size for axis in nest.axes] for nest in found.nests]
     assert sizes in ([["131072"], ["249856"]], [["256", "512"], ["488", "512"]])  # equal ones once
     assert "[512, 1000)" in str(found)
+
+
+def test_explain_says_which_parts_a_nest_is_of():
+    found = torch_piecewise.explain(fn, (X,), options={"ranges": [0, 256, 512, 1000]})
+    parts = [nest.parts for nest in found.nests]
+    assert parts == [("piece_0_0 [0, 256)", "piece_0_1 [256, 512)"), ("piece_0_2 [512, 1000)",)]
+    assert "1 graph (1 in ranges)" in str(found) and "of piece_0_2 [512, 1000):" in str(found)
+
+
+def test_explain_raises_errors_of_ranges_as_they_are():
+    with pytest.raises(torch_piecewise.RangeError, match="and no dim 2"):
+        torch_piecewise.explain(fn, (X,), options={"ranges": 2, "dim": 2})
+
+
+def test_the_entry_is_in_the_log_of_output_code(monkeypatch):
+    logger = logging.getLogger("torch._inductor.codecache.__output_code")
+    said: list[str] = []
+    monkeypatch.setattr(logger, "debug", lambda text, *args: said.append(text % args))
+    with inductor_config.patch(force_disable_caches=True):
+        compiled(fn, ranges=2)(X)
+    assert "Output code of piece_0_0 [0, 500), piece_0_1 [500, 1000):" in said
+    assert any("of the entry:\ndef call(args):" in each for each in said)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._guards import detect_fake_mode
 from torch._inductor import config as inductor_config
+from torch._inductor.codecache import output_code_log
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.utils import BoxedBool
@@ -132,13 +134,20 @@ def inputs_of(gm: GraphModule) -> list[Any]:
 
 def compile_parts(parts: Sequence[Part], **kwargs: Any) -> dict[str, Callable[..., Any]]:
     """The parts by name, each compiled by itself; equal ones once."""
-    done: dict[object, Callable[..., Any]] = {}
-    compiled = {}
+    equal: dict[object, list[Part]] = {}
     for part in parts:
-        key = same_code(part)
-        if key not in done:
-            done[key] = compile_part(part, **kwargs)
-        compiled[part.name] = done[key]
+        equal.setdefault(same_code(part), []).append(part)
+    compiled = {}
+    for group in equal.values():
+        names = tuple(
+            part.name if part.range is None else f"{part.name} {part.range}" for part in group
+        )
+        output_code_log.debug("Output code of %s:", ", ".join(names))
+        with scope.unheard() as heard:
+            made = compile_part(group[0], **kwargs)
+        for plan in heard:
+            scope.report(replace(plan, nests=tuple(replace(n, parts=names) for n in plan.nests)))
+        compiled.update(dict.fromkeys((part.name for part in group), made))
     return compiled
 
 

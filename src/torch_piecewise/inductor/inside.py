@@ -86,7 +86,8 @@ def _check_cut(
     where, why = target, Reason("no-loop", "", "no loop of Inductor's computes it")
     if nests:
         where, why = _in_the_way(nests[-1])
-    raise RangeError.in_the_way(config.ranges, dim, ranges, where, why.text, why.code)
+    hint = "Take another dim"
+    raise RangeError.in_the_way(config.ranges, dim, ranges, where, why.text, why.code, hint)
 
 
 def _in_the_way(nest: NestPlan) -> tuple[str, Reason]:

@@ -19,7 +19,7 @@ import torch
 from torch._guards import TracingContext
 from torch._inductor import config as inductor_config
 from torch._inductor import metrics
-from torch._inductor.codecache import FxGraphCache
+from torch._inductor.codecache import FxGraphCache, output_code_log
 from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants
 from torch._inductor.utils import BoxedBool
 from torch.fx import GraphModule, Node
@@ -91,6 +91,7 @@ class Stitched(CompiledFxGraph):
         for piece in by_inductor(self.pieces.values()):
             piece.compiled_fn_runner = None  # a piece takes it apart when it goes; others share it
         names = {**self.pieces, **self.names, **constants, "pool": Pool(), "view": view}
+        output_code_log.debug("Output code of the entry:\n%s", self.source_code)
         self.current_callable = load(self.source_code, names)
 
     def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:

@@ -62,6 +62,7 @@ class NestPlan:
     `in_ir` is False where the adapter could not express the nest. `seams` are those found, cut or
     not. `origins` are (kind, name) of graph nodes: names in the graph that Dynamo gave. `kernel`
     counts the calls of kernels that have nests: nests with the same number run in the same call.
+    `parts` are the parts of a graph in ranges that it is of, which have the same code.
     """
 
     name: str
@@ -74,6 +75,7 @@ class NestPlan:
     in_ir: bool = True
     text: str = ""  # the nest in the loop IR
     kernel: int = 0
+    parts: tuple[str, ...] = ()
 
     @property
     def split(self) -> bool:
@@ -151,4 +153,5 @@ def nest_from_json(raw: dict[str, Any]) -> NestPlan:
         in_ir=raw["in_ir"],
         text=raw["text"],
         kernel=raw["kernel"],
+        parts=tuple(raw.get("parts", ())),
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from torch_piecewise.errors import ArgumentError
+from torch_piecewise.errors import ArgumentError, PiecewiseError
 from torch_piecewise.plan.plan import NestPlan, Plan
 
 from .copies import buffers_kept, copied
@@ -40,7 +41,8 @@ def explain(
     torch 2.11 each call counts towards the limit of recompiles of `fn`.
 
     Raises ArgumentError where `fn`, `args` or `kwargs` are of a wrong type, what the compile
-    raises, as OptionError for a wrong option, and what `fn` raises.
+    raises, as OptionError for a wrong option and RangeError for ranges that don't fit, and what
+    `fn` raises.
     """
     from torch_piecewise.inductor.compile import compile_graph, config_of
     from torch_piecewise.inductor.versions import compile_apart, original, settings
@@ -57,7 +59,7 @@ def explain(
         return compile_graph(gm, inputs, config, lambda plan: heard.append((plan, lines)))
 
     run = compile_apart(fn, backend, known.dynamic)
-    with torch.random.fork_rng(devices=[]), buffers_kept(fn):
+    with torch.random.fork_rng(devices=[]), buffers_kept(fn), _errors_of_ours():
         own_args, own_kwargs = copied((tuple(args), dict(kwargs or {})))
         _run_backward(run(*own_args, **own_kwargs))
     heard.sort(key=lambda each: each[0].kind == "backward")
@@ -65,6 +67,18 @@ def explain(
         tuple(plan for plan, _ in heard),
         tuple(tuple(_lines_of(n, lines) for n in plan.nests) for plan, lines in heard),
     )
+
+
+@contextmanager
+def _errors_of_ours() -> Iterator[None]:
+    """What this package raises as it is, and not as the failure of a backend."""
+    try:
+        yield
+    except Exception as error:
+        inner = getattr(error, "inner_exception", None)
+        if isinstance(inner, PiecewiseError):
+            raise inner from None
+        raise
 
 
 def _check(fn: object, args: object, kwargs: object) -> None:

@@ -46,7 +46,12 @@ class Explanation:
         cut = sum(n.split for n in self.nests)
         counts = (_count(len(self.plans), "graph"), _count(len(self.nests), "loop nest"))
         whole = len(self.nests) - cut
-        yield f"{', '.join(counts)}: {cut} cut, {whole} whole; {_count(self.pieces, 'piece')}"
+        ranges = sum(any(region.cut for region in plan.regions) for plan in self.plans)
+        in_ranges = f" ({ranges} in ranges)" if ranges else ""
+        yield (
+            f"{counts[0]}{in_ranges}, {counts[1]}: {cut} cut, {whole} whole; "
+            f"{_count(self.pieces, 'piece')}"
+        )
         for number, (plan, lines) in enumerate(zip(self.plans, self.lines, strict=True)):
             yield f"\ngraph {number} ({plan.kind})"
             yield from (line for region in plan.regions for line in region_text(region))
@@ -79,7 +84,8 @@ def _shown(texts: tuple[str, ...]) -> str:
 def nest_text(nest: NestPlan, lines: tuple[SourceLine, ...] = ()) -> Iterator[str]:
     """One nest for reading: axes, what was done and why, seams, pieces, source lines."""
     axes = ", ".join(f"{a.name} in [0, {a.size}){' reduced' * a.reduce}" for a in nest.axes)
-    yield f"  nest {nest.name}: {axes or 'no axes'}"
+    of = f" of {_shown(nest.parts)}" if nest.parts else ""
+    yield f"  nest {nest.name}{of}: {axes or 'no axes'}"
     reason, notes = _reasons(nest)
     yield f"    {f'cut into {len(nest.pieces)} pieces' if nest.split else 'whole'}: {reason}"
     for seam in _in_order(nest):
