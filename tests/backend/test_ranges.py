@@ -77,6 +77,19 @@ def test_explain_says_which_parts_a_nest_is_of():
     assert "1 graph (1 in ranges)" in str(found) and "of piece_0_2 [512, 1000):" in str(found)
 
 
+def test_explain_says_which_line_a_nest_of_a_part_is_from():
+    def lines(x):
+        y = F.gelu(x)
+        return torch.softmax(y, 0)
+
+    found = torch_piecewise.explain(lines, (ROWS,), options={"ranges": 2})
+    assert all(own for (plan,) in [found.lines] for own in plan)
+    assert {line.code for (plan,) in [found.lines] for own in plan for line in own} == {
+        "y = F.gelu(x)",
+        "return torch.softmax(y, 0)",
+    }
+
+
 def test_explain_raises_errors_of_ranges_as_they_are():
     with pytest.raises(torch_piecewise.RangeError, match="and no dim 2"):
         torch_piecewise.explain(fn, (X,), options={"ranges": 2, "dim": 2})

@@ -105,6 +105,7 @@ class Cutter:
             over = {k: each for k, each in over.items() if not is_empty(each)}
             holders = [self.held(piece, PartOf(node, k), partial, r) for k, r in over.items()]
             sizes = [each.size for each in over.values()]
+            piece.origin = node
             piece.made[node] = partial.combine(piece, holders, sizes)
         for node in stage.nodes:
             piece.copy(node)

@@ -59,6 +59,9 @@ class Size:
 Handed = Input | PartOf | Into | Size
 
 
+KEPT = ("stack_trace", "from_node")  # of a node's meta: where in the user's code it is from
+
+
 @dataclass
 class PieceGraph:
     """A graph while it is built: some nodes of another, limited to ranges: see `build`.
@@ -73,6 +76,12 @@ class PieceGraph:
     symbols: Mapping[Any, torch.SymInt] = field(default_factory=dict)  # sizes of inputs
     inputs: dict[Handed, Node] = field(default_factory=dict)
     made: dict[Node, Node] = field(default_factory=dict)
+    origin: Node | None = None  # whose range is written now
+
+    def emit(self, node: Node, cut: Cut | Partial, over: Range) -> Node:
+        """The range of a node, or the part of it from a range; its calls have the user's line."""
+        self.origin = node
+        return cut.emit(self, over)
 
     def get(self, need: Need) -> Node:
         """See `axes.Builder`."""
@@ -124,6 +133,9 @@ class PieceGraph:
         given, named_given = tree_map(_value, (args, kwargs), is_leaf=_is_node)
         with self.tracing():
             made.meta["val"] = target(*given, **named_given)
+        if self.origin is not None:
+            known = self.origin.meta
+            made.meta.update({key: known[key] for key in KEPT if key in known})
         return made
 
     def own_size(self, arg: Any) -> Any:
@@ -191,12 +203,12 @@ def build(
     piece = PieceGraph(cuts, demands, symbols=symbols or {})
     for node, (cut, _) in cuts.items():
         if node in demands:
-            piece.made[node] = cut.emit(piece, demands[node])
+            piece.made[node] = piece.emit(node, cut, demands[node])
     found = {
         node: piece.narrowed(piece.made[node], cuts[node][1], demands[node], wanted)
         for node, wanted in outputs.items()
     }
-    found |= {node: partial.emit(piece, over) for node, (partial, over) in partials.items()}
+    found |= {node: piece.emit(node, partial, over) for node, (partial, over) in partials.items()}
     return piece, found
 
 

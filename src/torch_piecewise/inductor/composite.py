@@ -14,8 +14,9 @@ from torch._inductor.codecache import output_code_log
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.utils import BoxedBool
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
 
 from torch_piecewise.config import Config
 from torch_piecewise.errors import RangeError
@@ -180,8 +181,8 @@ def decomposed(module: GraphModule, given: Sequence[Any]) -> GraphModule:
     if not any(node.target in table for node in module.graph.nodes):
         return module
     mode = detect_fake_mode(given)
-    with mode if mode is not None else nullcontext():
-        return make_fx(module, decomposition_table=table)(*given)
+    with mode if mode is not None else nullcontext(), preserve_node_meta():
+        return make_fx(Interpreter(module).run, decomposition_table=table)(*given)
 
 
 def _one_plan(
