@@ -121,7 +121,7 @@ class CompiledAgain(UserWarning):
         return cls(
             f"a graph with 'ranges' was compiled {times} times, each for other shapes, in "
             f"{seconds:.1f} s, and will be for every further one. Compile it for any size: "
-            "torch.compile(..., dynamic=True), with None as the last bound of 'ranges'"
+            "torch.compile(..., dynamic=True); bounds in 'ranges' then end with None"
         )
 
 

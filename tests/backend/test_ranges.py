@@ -50,7 +50,6 @@ ROWS = torch.randn(100, 64)
     [
         ([0, 256, 512, 1000], 3),
         ([0, 256, 256, 1000], 2),  # an empty range is left out
-        ([0, 1000], 1),
         ([0, 10, None], 2),
         ([0, 900, 2000, None], 2),  # beyond an open end
         (7, 7),
@@ -103,6 +102,13 @@ def test_the_entry_is_in_the_log_of_output_code(monkeypatch):
         compiled(fn, ranges=2)(X)
     assert "Output code of piece_0_0 [0, 500), piece_0_1 [500, 1000):" in said
     assert any("of the entry:\ndef call(args):" in each for each in said)
+
+
+@pytest.mark.parametrize("ranges", [[0, 1000], [0, 0, None], [0, 2000, None], 1])
+def test_one_range_of_all_is_one_graph(ranges):
+    agree(lambda x: torch.softmax(x, 0), X, ranges=ranges)
+    (plan,) = torch_piecewise.explain(fn, (X,), options={"ranges": ranges}).plans
+    assert not plan.regions and "[0, 1000) is all of dim 0" in str(plan.notes[0])
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ CODES: Mapping[str, str] = {
     "no-dim": "there is no output with that dim",
     "input": "it is an input of the graph",
     "no-rule": "there is no rule for it",
+    "no-loop": "no loop of Inductor's computes it (ranges inside the kernels)",
+    "ranges-left": "the loop nest that computes it is left whole (likewise)",
 }
 
 

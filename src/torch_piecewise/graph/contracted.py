@@ -173,7 +173,7 @@ def weight_gradient(node: Node, source: Node, dim: int) -> Partial:
     """Over the batch; `normal` has written each of the three gradients as a node of its own."""
     given = arguments(node)
     if list(given["output_mask"]) != [False, True, False]:
-        raise CannotCut("values", f"{named(node)} makes gradients of several kinds, or none here")
+        raise CannotCut("values", f"{named(node)} makes several gradients, or none of use, in one")
     if (
         dim != 0
         or source is given["weight"]

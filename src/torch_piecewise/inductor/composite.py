@@ -60,8 +60,8 @@ def _cut(gm: GraphModule, config: Config) -> Cut | str:
     """The parts, or why there are none."""
     assert config.ranges is not None
     target, dim, ranges = target_of(returned(gm), config.ranges, config.dim)
-    if not ranges:
-        return f"dim {dim} of its output has no positions"
+    if len(ranges) < 2:
+        return f"{ranges[0]} is all of dim {dim}" if ranges else f"dim {dim} has no positions"
     regions = regions_for(gm.graph, target, dim, ranges, config.ranges)
     parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
     return parts, region_plans(regions, ranges, dim)
@@ -75,8 +75,8 @@ def _cut_backward(gm: GraphModule, config: Config) -> Cut | str:
         return "it has no gradient of an output"
     try:
         target, dim, ranges = target_of([tangent], config.ranges, config.dim)
-        if not ranges:
-            return f"dim {dim} of the gradient has no positions"
+        if len(ranges) < 2:
+            return f"{ranges[0]} is all of dim {dim}" if ranges else f"dim {dim} has no positions"
         regions = find_from(gm.graph, {target: dim})
         parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
     except RangeError as error:
