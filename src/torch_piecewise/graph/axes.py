@@ -77,6 +77,7 @@ CODES: Mapping[str, str] = {
     "kernel": "the kernel behind it can't be told of a range",
     "values": "it has several values, not all with that dim",
     "empty": "there are no positions",
+    "alias": "its value is a view, of memory that others have too",
     "takes-all": "it takes all of what is cut",
     "no-dim": "there is no output with that dim",
     "input": "it is an input of the graph",

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from .axes import Bound, Partial, Range, same, shape, together
 from .pieces import Handed, Into, PartOf, PieceGraph, build, finished
-from .regions import Regions, Stage, outside, scaled
+from .regions import Regions, Stage, scaled
 
 
 def values(piece: PieceGraph, node: Node) -> list[tuple[int, Node]]:
@@ -74,7 +74,7 @@ class Cutter:
                 yield self.whole(number, stage)
 
     def cut(self, number: int, stage: Stage) -> Iterator[Part]:
-        outputs = outside(stage, self.results)
+        outputs = self.regions.outside(stage, self.results)
         for k, each in enumerate(self.ranges):
             wanted = {n: self.range_of(n, stage.cuts[n][1], each) for n in outputs}
             wanted = {n: r for n, r in wanted.items() if not is_empty(r)}
@@ -110,7 +110,7 @@ class Cutter:
         for node in stage.nodes:
             piece.copy(node)
         self.hand_sizes(piece)
-        results = outside(stage, self.results)
+        results = self.regions.outside(stage, self.results)
         module = finished(piece, [piece.made[n] for n in results])
         return Part(f"whole_{number}", module, tuple(piece.inputs), results, number)
 

@@ -76,6 +76,7 @@ class PieceGraph:
     symbols: Mapping[Any, torch.SymInt] = field(default_factory=dict)  # sizes of inputs
     inputs: dict[Handed, Node] = field(default_factory=dict)
     made: dict[Node, Node] = field(default_factory=dict)
+    root: torch.nn.Module = field(default_factory=torch.nn.Module)  # has the graphs of branches
     origin: Node | None = None  # whose range is written now
 
     def emit(self, node: Node, cut: Cut | Partial, over: Range) -> Node:
@@ -161,6 +162,10 @@ class PieceGraph:
         """The same call as in the other graph, on all of its inputs."""
 
         def own(each: Node) -> Node:
+            if each not in self.made and (found := held_graph(each)) is not None:
+                assert isinstance(each.target, str)
+                self.root.add_module(each.target, found)
+                self.made[each] = self.graph.node_copy(each)
             return self.made[each] if each in self.made else self.outer(each)
 
         self.made[node] = self.graph.node_copy(node, own)
@@ -217,7 +222,16 @@ def finished(piece: PieceGraph, results: Sequence[Node]) -> GraphModule:
     output = piece.graph.output(tuple(results))
     output.meta["val"] = tuple(r.meta["val"] for r in results)
     piece.graph.lint()
-    return GraphModule(torch.nn.Module(), piece.graph)
+    return GraphModule(piece.root, piece.graph)
+
+
+def held_graph(node: Node) -> torch.nn.Module | None:
+    """What a node stands for that is a graph inside of the graph: a branch, the body of a loop."""
+    module = node.graph.owning_module
+    if node.op != "get_attr" or module is None:
+        return None
+    found = getattr(module, str(node.target), None)
+    return found if isinstance(found, torch.nn.Module) else None
 
 
 def buffer_like(node: Node) -> Tensor:

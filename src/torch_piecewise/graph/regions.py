@@ -9,6 +9,7 @@ are stitched; what can't be cut, between the stages.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ from .axes import (
     named,
     same,
     shape,
+    value,
 )
 
 
@@ -60,10 +62,21 @@ class Stage:
 
 @dataclass(frozen=True)
 class Regions:
-    """The stages of a graph in order, whole and cut ones, and why nodes stay whole."""
+    """The stages of a graph in order, whole and cut ones, and why nodes stay whole.
+
+    `readers` are the calls that read a value, of those that are in a stage: a cut may read other
+    values than the call did.
+    """
 
     stages: tuple[Stage, ...]
     refused: tuple[Refused, ...]
+    readers: Mapping[Node, set[Node]]
+
+    def outside(self, stage: Stage, results: Sequence[Node]) -> tuple[Node, ...]:
+        """The nodes whose values a stage leaves: other stages read them, or they are returned."""
+        returned, inside = set(results), {*stage.nodes, *stage.combines}
+        made = (*stage.combines, *(n for n in stage.nodes if n not in stage.partials))
+        return tuple(n for n in made if n in returned or not self.readers[n] <= inside)
 
 
 def find(graph: Graph, target: Node, dim: int) -> Regions:
@@ -113,7 +126,7 @@ class _Search:
         self.leave_views()
         while self.leave_split_values():
             pass
-        return Regions(tuple(self.stages()), tuple(self.refused.values()))
+        return Regions(tuple(self.stages()), tuple(self.refused.values()), self.readers())
 
     def backward(self, target: Node, dim: int) -> None:
         """From the target to what it is computed from, by the dims that the rules name."""
@@ -194,17 +207,20 @@ class _Search:
         return self.cuts[node][0] if node in self.cuts else self.partials.get(node)
 
     def leave_views(self) -> None:
-        """Results that are views of the graph's inputs stay that: a range would be a copy."""
-        results = self.graph.output_node().all_input_nodes
-        views: set[Node] = set()
-        for node in self.graph.nodes:
-            sources = [n for n in node.all_input_nodes if is_tensor(n)]
-            if node.op == "call_function" and is_view(node):
-                if all(n.op != "call_function" or n in views for n in sources):
-                    views.add(node)
+        """Results that are views of inputs or of what others are views of too stay that.
+
+        A range of them would be a copy. So do views that repeat memory: a buffer for them can't.
+        """
+        results = [n for n in self.graph.output_node().all_input_nodes if is_tensor(n)]
+        sharing = Counter(map(_owner, results))
         for node in results:
-            while node in views:
-                self.cuts.pop(node, None)
+            owner = _owner(node)
+            if owner.op == "call_function" and sharing[owner] == 1 and not repeats(node):
+                continue
+            while node is not owner:
+                if self.cuts.pop(node, None) is not None:
+                    text = f"{named(node)} is a view, of memory that others have too"
+                    self.refused[node] = Refused(node, None, "alias", text)
                 node = next(n for n in node.all_input_nodes if is_tensor(n))
 
     def leave_split_values(self) -> bool:
@@ -232,6 +248,13 @@ class _Search:
             if node not in found:
                 continue
             found.update(self.read(node))
+        return found
+
+    def readers(self) -> dict[Node, set[Node]]:
+        found: dict[Node, set[Node]] = {n: set() for n in self.graph.nodes}
+        for node in self.needed():
+            for each in self.read(node) if node.op == "call_function" else ():
+                found[each].add(node)
         return found
 
     def read(self, node: Node) -> list[Node]:
@@ -301,9 +324,21 @@ class _Search:
 
 def is_view(node: Node) -> bool:
     """Whether a call's value shares the memory of its input."""
+    if node.target is operator.getitem:
+        source = node.args[0]
+        return isinstance(source, Node) and is_view(source)
     schema = getattr(node.target, "_schema", None)
     returns = list(schema.returns) if schema is not None else []
     return len(returns) == 1 and returns[0].alias_info is not None and not is_mutating(node)
+
+
+def repeats(node: Node) -> bool:
+    """Whether positions of a value share one place in memory."""
+    whole = value(node)
+    return any(
+        same(stride, 0) and not same(size, 1)
+        for stride, size in zip(whole.stride(), whole.shape, strict=True)
+    )
 
 
 def _refuse_writes(graph: Graph) -> None:
@@ -347,10 +382,3 @@ def _check_values(node: Node, dim: int) -> None:
             one = values[user.args[1]]
             if isinstance(one, Tensor) and one.ndim <= dim:
                 raise CannotCut("values", f"value {user.args[1]} of {named(node)} has no dim {dim}")
-
-
-def outside(stage: Stage, results: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes whose values a stage has to leave: other stages read them, or they are returned."""
-    returned, inside = set(results), {*stage.nodes, *stage.combines}
-    made = (*stage.combines, *(n for n in stage.nodes if n not in stage.partials))
-    return tuple(n for n in made if n in returned or any(u not in inside for u in n.users))

@@ -28,7 +28,7 @@ from torch.fx.experimental.symbolic_shapes import SymExprPrinter, free_unbacked_
 from torch_piecewise.graph.axes import is_tensor
 from torch_piecewise.graph.cutting import returned
 from torch_piecewise.graph.parts import Part
-from torch_piecewise.graph.pieces import Input, buffer_like
+from torch_piecewise.graph.pieces import Input, buffer_like, held_graph
 from torch_piecewise.plan.plan import Plan
 from torch_piecewise.run.buffers import Pool
 from torch_piecewise.run.entry import Entry, load
@@ -59,7 +59,8 @@ class Stitched(CompiledFxGraph):
     ):
         results = returned(gm)
         inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
-        held = {n: getattr(gm, n.target) for n in gm.graph.nodes if n.op == "get_attr"}
+        attributes = [n for n in gm.graph.nodes if n.op == "get_attr" and held_graph(n) is None]
+        held = {n: getattr(gm, n.target) for n in attributes}
         entry = Entry(inputs, results, parts, held)
         source = entry.source()
         given = {
