@@ -218,7 +218,7 @@ def test_where_there_is_nothing_to_cut(size):
     [
         (lambda x: x @ x.t(), 3, "aten.mm.default (mm) is in the way"),
         (lambda x: x.sort(0)[0], 3, "aten.sort.default (sort) is in the way"),
-        (lambda x: (x.relu(), x.sum(), x.amax(0)), 3, "amax is in the way, not cut at the ranges"),
+        (lambda x: (x.relu(), x.sum(), x.amax(0)), 3, "of relu, sum_1 is in the way, not cut"),
         (lambda x: x.relu(), [0, 60, 50, 100], "range 1 would be [60, 50)"),
         (lambda x: x.relu(), [0, 50, 120], "range 1, [50, 120), runs past the end of dim 0"),
         (lambda x: x.relu(), [0, 90], "[90, 100) of dim 0 is in no range"),

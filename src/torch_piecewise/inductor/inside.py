@@ -46,7 +46,7 @@ def compile_inside(
     mine.along = Along(bounds, dim, output, target.name if backward else "")
     compiled: Callable[..., Any] = compile_fx_inner(gm, inputs, **kwargs)
     if not backward:
-        _check_cut(compiled, named(_call_of(target)), dim, ranges, config)
+        _check_cut(compiled, _call_of(target), dim, ranges, config)
     return compiled
 
 
@@ -73,7 +73,7 @@ def _as_it_is(
 
 
 def _check_cut(
-    compiled: Any, target: str, dim: int, ranges: Sequence[Range], config: Config
+    compiled: Any, target: Node, dim: int, ranges: Sequence[Range], config: Config
 ) -> None:
     """That a loop was cut is asked of the code, which may be from a cache."""
     source = getattr(compiled, "source_code", None)
@@ -83,9 +83,10 @@ def _check_cut(
     nests = plan.nests if plan is not None else ()
     if any(nest.reason.code == GIVEN for nest in nests):
         return
-    where, why = target, Reason("no-loop", "", "no loop of Inductor's computes it")
+    where, why = named(target), Reason("no-loop", "", "no loop of Inductor's computes it")
     if nests:
-        where, why = _in_the_way(nests[-1])
+        own = (nest for nest in nests if target.name in nest.origins)
+        where, why = _in_the_way(next(own, nests[-1]))
     hint = "Take another dim"
     raise RangeError.in_the_way(config.ranges, dim, ranges, where, why.text, why.code, hint)
 
