@@ -21,10 +21,9 @@ STITCHES = ("global", "streaming", "loops")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 SPLIT_VARIABLE = "TORCH_PIECEWISE_SPLIT"
 
-OWN = ("split", "piece_functions", "max_pieces", "mode", "ranges", "dim", "stitch")
+OWN = ("split", "piece_functions", "max_pieces", "mode", "ranges", "dim", "stitch", "reuse")
 PLANNED = (
     "memory_budget",
-    "reuse",
     "target",
     "on_target_error",
     "tune",
@@ -46,6 +45,7 @@ class Config:
     ranges: the user's own ranges of a dim of the first output: see `graph.ranges`.
     dim: that dim, counted from the last where negative.
     stitch: how the pieces of these ranges become one result; "loops" cuts the loops of kernels.
+    reuse: compile equal pieces, and blocks that a graph repeats, once.
     inductor: Inductor's own options as the user gave them, sorted by name.
     """
 
@@ -56,6 +56,7 @@ class Config:
     ranges: Given | None = None
     dim: int = 0
     stitch: str = "global"
+    reuse: bool = True
     inductor: tuple[tuple[str, object], ...] = field(default=())
 
     @staticmethod
@@ -102,6 +103,7 @@ class Config:
                 "ranges": self.ranges,
                 "dim": self.dim,
                 "stitch": self.stitch,
+                "reuse": self.reuse,
                 "inductor": [[name, _text(value)] for name, value in self.inductor],
             },
             separators=(",", ":"),
@@ -115,7 +117,7 @@ class Config:
         # Not over the values of `inductor`: lists, dicts and functions are valid there.
         names = tuple(name for name, _ in self.inductor)
         own = (self.split, self.piece_functions, self.max_pieces, self.mode)
-        return hash((*own, self.ranges, self.dim, self.stitch, names))
+        return hash((*own, self.ranges, self.dim, self.stitch, self.reuse, names))
 
 
 def _name(item: tuple[str, object]) -> str:
@@ -149,7 +151,7 @@ def _own(name: str, value: object, modes: Collection[str]) -> object:
         return _ranges(value)
     if name == "dim" and (isinstance(value, bool) or not isinstance(value, int)):
         raise OptionError.bad_value(name, value, "an int, the number of a dim")
-    if name == "piece_functions" and not isinstance(value, bool):
+    if name in ("piece_functions", "reuse") and not isinstance(value, bool):
         raise OptionError.bad_value(name, value, "True or False")
     if name == "max_pieces" and (
         isinstance(value, bool) or not isinstance(value, int) or value < 1

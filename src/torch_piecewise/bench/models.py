@@ -111,6 +111,20 @@ def _llama(transformers: Any) -> Made:
     return _OneTensor(transformers.LlamaForCausalLM(config), "logits"), (_tokens(1, 256),)
 
 
+def layered_llama(
+    layers: int = 24, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> Made:
+    """A decoder of so many equal layers in eval mode, and 128 tokens: 7 million weights a layer."""
+    sizes = dict(hidden_size=768, intermediate_size=2048, num_attention_heads=12)
+
+    def make(transformers: Any) -> Made:
+        shape = {**DECODER, **sizes, "num_hidden_layers": layers}
+        config = transformers.LlamaConfig(**shape, num_key_value_heads=4)
+        return _OneTensor(transformers.LlamaForCausalLM(config), "logits"), (_tokens(1, 128),)
+
+    return _model("llama", "transformers", make, "").build(device, dtype)
+
+
 def _gpt_neox(transformers: Any) -> Made:
     # eager attention keeps the causal mask and the softmax in the graph
     config = transformers.GPTNeoXConfig(

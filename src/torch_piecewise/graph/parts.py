@@ -38,7 +38,8 @@ def is_empty(range: Range) -> bool:
 class Part:
     """One graph of its own: its inputs in order, and what it returns.
 
-    `range` is that of the target's dim that it is for, None where it is whole.
+    `range` is that of the target's dim that it is for, None where it is whole. `as_traced` is True
+    where its operators are the graph's own, none written by a rule.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Part:
     results: tuple[Node | PartOf, ...]
     stage: int
     range: Range | None = None
+    as_traced: bool = False
 
     @property
     def written(self) -> tuple[Into, ...]:
@@ -124,18 +126,22 @@ class Cutter:
 
     @cached_property
     def symbols(self) -> dict[Any, torch.SymInt]:
-        """The sizes that the inputs are, or have: the shapes of a piece are made of them."""
-        found: dict[Any, torch.SymInt] = {}
-        for node in self.graph.nodes:
-            given = node.meta.get("val") if node.op == "placeholder" else None
-            for size in given.shape if isinstance(given, Tensor) else [given]:
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                    # the input's own may still be under a name that another size replaced
-                    env, symbol = size.node.shape_env, size.node.expr
-                    own = env.create_symintnode(symbol, hint=size.node.hint)
-                    found.setdefault(symbol, own)
-        return found
+        return symbols_of(self.graph)
 
     def hand_sizes(self, piece: PieceGraph) -> None:
         for symbol in self.symbols:
             piece.size(symbol)
+
+
+def symbols_of(graph: Graph) -> dict[Any, torch.SymInt]:
+    """The sizes that the inputs are, or have: the shapes of a piece are made of them."""
+    found: dict[Any, torch.SymInt] = {}
+    for node in graph.nodes:
+        given = node.meta.get("val") if node.op == "placeholder" else None
+        for size in given.shape if isinstance(given, Tensor) else [given]:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                # the input's own may still be under a name that another size replaced
+                env, symbol = size.node.shape_env, size.node.expr
+                own = env.create_symintnode(symbol, hint=size.node.hint)
+                found.setdefault(symbol, own)
+    return found

@@ -16,6 +16,7 @@ from torch_piecewise.errors import CompilerMissing, UnsupportedSetting, Unsuppor
 from torch_piecewise.plan.plan import Plan
 
 from . import again, gate, scope
+from .blocks import compile_sharing
 from .composite import compile_in_ranges
 from .inside import compile_inside
 from .versions import compiles_in_child_process
@@ -67,6 +68,8 @@ def compile_graph(
                 return compile_inside(gm, inputs, config, **kwargs)
             if config.ranges is not None:
                 return compile_in_ranges(gm, config, **kwargs)
+            if config.reuse:
+                return compile_sharing(gm, inputs, **kwargs)
             return compile_fx_inner(gm, inputs, **kwargs)
 
     patches = {

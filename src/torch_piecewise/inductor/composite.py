@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch._guards import detect_fake_mode
 from torch._inductor import config as inductor_config
 from torch._inductor.codecache import output_code_log
@@ -25,14 +24,14 @@ from torch_piecewise.graph.cutting import parts_for, regions_for, returned, targ
 from torch_piecewise.graph.normal import normalise
 from torch_piecewise.graph.parts import Part
 from torch_piecewise.graph.regions import find_from
+from torch_piecewise.graph.signature import canonical
 from torch_piecewise.plan.plan import Plan, Reason, RegionPlan
 from torch_piecewise.plan.regions import region_plans
 
-from . import capture, scope
+from . import capture, progress, scope
 from .kept import Place
 from .stitched import APART, Stitched, apart
 
-ALIGNED = 64  # bytes; inputs that begin at a multiple may be read by vectors
 UNTOLD: Mapping[str, Any] = {  # what `compile_fx_inner` takes for granted, of what we look at
     "static_input_idxs": (),
     "is_backward": False,
@@ -97,14 +96,21 @@ def whole(gm: GraphModule, why: str, **kwargs: Any) -> Callable[..., Any]:
 
 
 def stitched(
-    gm: GraphModule, parts: Sequence[Part], regions: tuple[RegionPlan, ...], **kwargs: Any
+    gm: GraphModule,
+    parts: Sequence[Part],
+    regions: tuple[RegionPlan, ...],
+    notes: tuple[Reason, ...] = (),
+    **kwargs: Any,
 ) -> Callable[..., Any]:
-    """The parts of a graph compiled and the entry that calls them, or both from a cache."""
+    """The parts of a graph compiled and the entry that calls them, or both from a cache.
+
+    `notes` are what `explain` says of the graph, besides its regions.
+    """
     kwargs = {**UNTOLD, "cudagraphs": BoxedBool(inductor_config.triton.cudagraphs), **kwargs}
     place = Place.of(gm, kwargs)
     made = place.load()
     if made is None:
-        made = _made(gm, parts, regions, place, **kwargs)
+        made = _made(gm, parts, regions, notes, place, **kwargs)
     made.post_compile(place.inputs, place.constants, kwargs)
     policy = capture.policy()
     return made if policy is None else policy.wrap_output(made)
@@ -114,6 +120,7 @@ def _made(
     gm: GraphModule,
     parts: Sequence[Part],
     regions: tuple[RegionPlan, ...],
+    notes: tuple[Reason, ...],
     place: Place,
     **kwargs: Any,
 ) -> Stitched:
@@ -121,7 +128,7 @@ def _made(
         with scope.unheard() as heard:
             compiled = compile_parts(parts, **kwargs)
         made = Stitched(gm, parts, compiled, kwargs)
-    notes = (*capture.notes(made), *place.notes(compiled.values()))
+    notes = (*notes, *capture.notes(made), *place.notes(compiled.values()))
     made.plan = _one_plan(heard, regions, notes, **kwargs)
     place.save(made)
     scope.report(made.plan)
@@ -134,40 +141,41 @@ def inputs_of(gm: GraphModule) -> list[Any]:
 
 
 def compile_parts(parts: Sequence[Part], **kwargs: Any) -> dict[str, Callable[..., Any]]:
-    """The parts by name, each compiled by itself; equal ones once."""
+    """The parts by name, each compiled by itself; equal ones once, but with `reuse` off."""
+    mine = scope.current()
+    reuse = mine is None or mine.config.reuse is not False
     equal: dict[object, list[Part]] = {}
     for part in parts:
-        equal.setdefault(same_code(part), []).append(part)
+        equal.setdefault(same_code(part) if reuse else part.name, []).append(part)
     compiled = {}
-    for group in equal.values():
-        names = tuple(
-            part.name if part.range is None else f"{part.name} {part.range}" for part in group
-        )
-        output_code_log.debug("Output code of %s:", ", ".join(names))
-        with scope.unheard() as heard:
-            made = compile_part(group[0], **kwargs)
-        for plan in heard:
-            scope.report(replace(plan, nests=tuple(replace(n, parts=names) for n in plan.nests)))
-        compiled.update(dict.fromkeys((part.name for part in group), made))
+    with progress.over(len(equal)) as advance:
+        for group in equal.values():
+            made = _compile_group(group, **kwargs)
+            compiled.update(dict.fromkeys((part.name for part in group), made))
+            advance()
     return compiled
+
+
+def _compile_group(group: Sequence[Part], **kwargs: Any) -> Callable[..., Any]:
+    """Equal parts; the plan of their nests says which they are of."""
+    names = tuple(p.name if p.range is None else f"{p.name} {p.range}" for p in group)
+    output_code_log.debug("Output code of %s:", ", ".join(names))
+    with scope.unheard() as heard:
+        made = compile_part(group[0], **kwargs)
+    for plan in heard:
+        scope.report(replace(plan, nests=tuple(replace(n, parts=names) for n in plan.nests)))
+    return made
 
 
 def same_code(part: Part) -> object:
     """Equal for parts that are the same graph, with inputs of the same form and alignment."""
-    return part.module.code, tuple(map(_form, inputs_of(part.module)))
-
-
-def _form(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return str(value)
-    offset = value.storage_offset() * value.itemsize % ALIGNED
-    return f"{tuple(value.shape)} {value.stride()} {value.dtype} {value.device} {offset}"
+    return canonical(part.module.graph)
 
 
 def compile_part(part: Part, **kwargs: Any) -> Callable[..., Any]:
     """One part, as Inductor compiles a graph."""
     given = inputs_of(part.module)
-    module = decomposed(part.module, given)
+    module = part.module if part.as_traced else decomposed(part.module, given)
     output = module.graph.output_node()  # the entry relies on their strides
     output.meta["user_visible_output_idxs"] = list(range(len(part.results)))
     with apart():
