@@ -45,7 +45,7 @@ class Config:
     ranges: the user's own ranges of a dim of the first output: see `graph.ranges`.
     dim: that dim, counted from the last where negative.
     stitch: how the pieces of these ranges become one result; "loops" cuts the loops of kernels.
-    reuse: compile equal pieces, and blocks that a graph repeats, once.
+    reuse: compile equal pieces once (True), with "blocks" those that a graph repeats too.
     inductor: Inductor's own options as the user gave them, sorted by name.
     """
 
@@ -56,7 +56,7 @@ class Config:
     ranges: Given | None = None
     dim: int = 0
     stitch: str = "global"
-    reuse: bool = True
+    reuse: bool | str = True
     inductor: tuple[tuple[str, object], ...] = field(default=())
 
     @staticmethod
@@ -151,8 +151,10 @@ def _own(name: str, value: object, modes: Collection[str]) -> object:
         return _ranges(value)
     if name == "dim" and (isinstance(value, bool) or not isinstance(value, int)):
         raise OptionError.bad_value(name, value, "an int, the number of a dim")
-    if name in ("piece_functions", "reuse") and not isinstance(value, bool):
+    if name == "piece_functions" and not isinstance(value, bool):
         raise OptionError.bad_value(name, value, "True or False")
+    if name == "reuse" and not (isinstance(value, bool) or value == "blocks"):
+        raise OptionError.bad_value(name, value, "True, False or 'blocks'")
     if name == "max_pieces" and (
         isinstance(value, bool) or not isinstance(value, int) or value < 1
     ):

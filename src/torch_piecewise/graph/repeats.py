@@ -21,7 +21,9 @@ from torch.fx import Graph, Node
 
 from .signature import Call, calls_library, draws, form, is_call, random_seed, writes
 
-BACK = 5  # operators that tell one call of a library from others of the same sizes
+# Operators that tell one call of a library from others of the same sizes. Those near the begin of
+# a chain look different from further on, those of one block the same from nearby.
+BACK = (2, 5)
 
 
 @dataclass(frozen=True)
@@ -94,21 +96,27 @@ class _Search:
         self.ends = self._ends()
 
     def _ends(self) -> list[list[Node]]:
-        """Library calls that look the same from behind, in groups."""
+        """Library calls that look the same from behind, in groups: from further and further."""
         look: Mapping[Node, int] = self.texts
-        for _ in range(BACK):
+        groups: dict[tuple[Node, ...], None] = {}
+        for back in range(1, max(BACK) + 1):
             behind = {
                 node: (look[node], *(look.get(n, -1) for n in call.operands))
                 for node, call in self.calls.items()
             }
             look = _numbered(behind)
+            if back in BACK:
+                groups.update(dict.fromkeys(self._grouped(look)))
+        return list(map(list, groups))
+
+    def _grouped(self, look: Mapping[Node, int]) -> Iterator[tuple[Node, ...]]:
         groups = defaultdict(list)
         for node in self.calls:
             source = node.args[0] if node.target is operator.getitem else node
             is_tensor = isinstance(node.meta.get("val"), Tensor)
             if is_tensor and isinstance(source, Node) and calls_library(source):
                 groups[look[node]].append(node)
-        return list(groups.values())
+        return map(tuple, groups.values())
 
     def best(self, taken: set[Node], blocks: int, operators: int) -> Repeats | None:
         """The one that covers most; of those close to it, the one whose ends cost least."""

@@ -68,7 +68,7 @@ def compile_graph(
                 return compile_inside(gm, inputs, config, **kwargs)
             if config.ranges is not None:
                 return compile_in_ranges(gm, config, **kwargs)
-            if config.reuse:
+            if config.reuse == "blocks":
                 return compile_sharing(gm, inputs, **kwargs)
             return compile_fx_inner(gm, inputs, **kwargs)
 
