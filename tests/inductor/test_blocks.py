@@ -18,6 +18,7 @@ from torch_piecewise.inductor import composite
 from torch_piecewise.plan import sharing
 
 WIDTH = 16
+BLOCKS = {"reuse": "blocks"}
 
 
 class Layer(nn.Module):
@@ -75,7 +76,7 @@ def compiles(monkeypatch):
 
 
 def compiled(model, **options):
-    return torch.compile(model, backend="piecewise", options=options, dynamic=False)
+    return torch.compile(model, backend="piecewise", options={**BLOCKS, **options}, dynamic=False)
 
 
 def results(value):
@@ -105,7 +106,7 @@ def test_inference(compiles, how) -> None:
 
 def test_any_size(compiles) -> None:
     model = Model().eval()
-    run = torch.compile(model, backend="piecewise", dynamic=True)
+    run = torch.compile(model, backend="piecewise", options=BLOCKS, dynamic=True)
     with torch.no_grad():
         for rows in (5, 9):
             x = torch.randn(rows, 4)
@@ -145,7 +146,7 @@ def test_a_layer_with_another_constant_is_not_shared(compiles) -> None:
 
 def _notes(model, **options):
     with torch.no_grad():
-        (plan,) = torch_piecewise.explain(model, (X,), options=options or None).plans
+        (plan,) = torch_piecewise.explain(model, (X,), options={**BLOCKS, **options}).plans
     return [note for note in plan.notes if note.where == "reuse"]
 
 
