@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +58,25 @@ def test_long_functions_and_files_are_found(layout, tmp_path):
     file.write_text("def f():\n" + "    pass\n" * 60 + "x = 1\n" * 400)
     faults = [line for fault, line in layout.size_faults(file) if fault]
     assert len(faults) == 2
+
+
+def _imported(file: Path) -> set[str]:
+    """The packages that a module imports when it is imported."""
+    names = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(str(node.module))
+    return {name.split(".")[0] for name in names}
+
+
+def test_what_is_imported_is_a_dependency():
+    """Of the package, and of `make demo`: what the tests bring along may be missing there."""
+    declared = re.search(r"^dependencies = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.M)
+    assert declared is not None
+    package = set(re.findall(r'"([a-z_]+)', declared[1]))
+    files = (ROOT / "src").rglob("*.py")
+    imported = set().union(*map(_imported, files)) - set(sys.stdlib_module_names)
+    assert imported - {"torch_piecewise"} <= package
+    assert package - {"torch"} <= set((ROOT / "requirements/run.txt").read_text().split())

@@ -7,6 +7,7 @@ where the arithmetic is elementwise. Against eager the values are within the dty
 import contextlib
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 
 import torch
@@ -204,3 +205,23 @@ def raises_as_plain(code, message):
         ends.append((ended.returncode, message in ended.stderr))
     assert ends[0] == ends[1], ends
     assert ends[0][1] or ends[0][0] < 0, "no exception, and no end by a signal"
+
+
+def run_all(tasks):
+    """Start all at the same time; raise the first error."""
+    barrier, errors = threading.Barrier(len(tasks)), []
+
+    def guarded(task):
+        try:
+            barrier.wait()
+            task()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(task,)) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

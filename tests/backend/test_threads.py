@@ -1,32 +1,10 @@
 """Several threads compile and run at once, with this backend and with plain Inductor."""
 
-import threading
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from .harness import compiled, plain, same_as_plain
-
-
-def run_all(tasks):
-    """Start all at the same time; raise the first error."""
-    barrier, errors = threading.Barrier(len(tasks)), []
-
-    def guarded(task):
-        try:
-            barrier.wait()
-            task()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(task,)) for task in tasks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+from .harness import compiled, plain, run_all, same_as_plain
 
 
 def shift(by):

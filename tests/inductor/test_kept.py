@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 import torch
+from tests.backend.harness import run_all
 from torch import nn
 from torch._dynamo.utils import counters
 from torch._functorch import config as functorch_config
@@ -295,16 +295,9 @@ def test_two_threads_call_what_came_from_a_cache(own_cache) -> None:
     step = compiled()
     _, found = counted(step, big)
     assert found == HITS
-    wrong = []
 
     def work(k):
         for n in range(20):
-            if not torch.equal(step(big + k + n), fn(big + k + n)):
-                wrong.append(k)
+            assert torch.equal(step(big + k + n), fn(big + k + n))
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    run_all([lambda k=k: work(k) for k in range(2)])

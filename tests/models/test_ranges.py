@@ -34,7 +34,8 @@ def test_in_three_ranges(model):
     regions = [region for plan in found.plans for region in plan.regions]
     assert any(region.cut for region in regions)
     left = {reason.code for region in regions for reason in region.left}
-    assert left <= {"mutation"}  # whole: of weights alone, and a write to a buffer
+    # whole: of weights alone, and where rwkv writes to a buffer
+    assert left <= ({"mutation"} if model.name == "rwkv" else set())
 
 
 # one of the graphs of basic_unet is a convolution alone: no loop of Inductor's

@@ -57,7 +57,7 @@ def cut(
         raise RangeError.of(ranges, f"not {WANTED}")
     _check_arguments(gm, example_inputs)
     traced = traced_to_aten(gm, example_inputs)
-    results = returned(traced)
+    results = returned(traced.graph)
     target, number, found = target_of(results, given, dim)
     if not found:
         return traced  # a dim of no positions
@@ -115,9 +115,15 @@ def traced_to_aten(gm: torch.nn.Module, example_inputs: Sequence[Any]) -> GraphM
     return traced
 
 
-def returned(gm: GraphModule) -> list[Any]:
+def returned(graph: Graph) -> list[Any]:
     """What a graph returns: nodes, or plain values."""
-    return tree_leaves(gm.graph.output_node().args)
+    return tree_leaves(graph.output_node().args)
+
+
+def gradients(gm: GraphModule) -> list[Node]:
+    """The first gradient of an output that a backward is given, if any."""
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    return [n for n in placeholders if n.name.startswith("tangents") and is_tensor(n)][:1]
 
 
 def target_of(
@@ -173,7 +179,7 @@ def parts_for(
     Raises RangeError where a range is none for an operator.
     """
     target, dim = of
-    nodes = [r for r in returned(gm) if isinstance(r, Node)]
+    nodes = [r for r in returned(gm.graph) if isinstance(r, Node)]
     try:
         return list(Cutter(gm.graph, regions, ranges, shape(target)[dim], nodes).parts())
     except CannotCut as error:
@@ -267,4 +273,4 @@ def returning(part: Part) -> GraphModule:
     return GraphModule(part.module, graph)
 
 
-__all__ = ["cut", "regions_for", "returned", "target_of"]
+__all__ = ["cut", "gradients", "regions_for", "returned", "target_of"]

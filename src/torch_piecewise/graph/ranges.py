@@ -57,6 +57,13 @@ def resolve(given: Given, size: Bound, dim: int) -> tuple[Range, ...]:
     return _bounds(given, size, dim)
 
 
+def undivided(ranges: Sequence[Range], dim: int) -> str | None:
+    """Why there is nothing to cut; None where there are several ranges."""
+    if len(ranges) > 1:
+        return None
+    return f"{ranges[0]} is all of dim {dim}" if ranges else f"dim {dim} has no positions"
+
+
 def _equal(count: int, size: Bound) -> tuple[Range, ...]:
     """So many ranges of one size, the last one shorter; fewer where there are not enough."""
     step = -(-size // count)

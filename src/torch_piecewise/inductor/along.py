@@ -8,7 +8,7 @@ and writes. The graph's operators lead through what is no loop, such as a matrix
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from torch.fx import Graph
 
 from torch_piecewise.graph import rules  # noqa: F401  (registers them)
 from torch_piecewise.graph.axes import CannotCut, is_tensor, shape
+from torch_piecewise.graph.cutting import returned
 from torch_piecewise.graph.normal import normalise
 from torch_piecewise.graph.regions import Regions, find, find_from
 from torch_piecewise.loops.dims import (
@@ -278,9 +279,7 @@ def _regions(graph: Graph, ranges: Along) -> Regions | None:
     if ranges.output is None:
         node = next((n for n in graph.nodes if n.name == ranges.gradient), None)
         return None if node is None else find_from(graph, {node: ranges.dim})
-    (results,) = graph.output_node().args
-    every: Sequence[Any] = results if isinstance(results, (list, tuple)) else [results]
-    target = every[ranges.output]
+    target = returned(graph)[ranges.output]
     try:
         return find(graph, target, ranges.dim) if target.op == "call_function" else None
     except CannotCut:  # the loops alone say which dims there are

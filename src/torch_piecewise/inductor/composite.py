@@ -19,10 +19,10 @@ from torch.fx.traceback import preserve_node_meta
 
 from torch_piecewise.config import Config
 from torch_piecewise.errors import RangeError
-from torch_piecewise.graph.axes import is_tensor
-from torch_piecewise.graph.cutting import parts_for, regions_for, returned, target_of
+from torch_piecewise.graph.cutting import gradients, parts_for, regions_for, returned, target_of
 from torch_piecewise.graph.normal import normalise
 from torch_piecewise.graph.parts import Part
+from torch_piecewise.graph.ranges import undivided
 from torch_piecewise.graph.regions import find_from
 from torch_piecewise.graph.signature import canonical
 from torch_piecewise.plan.plan import Plan, Reason, RegionPlan
@@ -58,9 +58,10 @@ def compile_in_ranges(gm: GraphModule, config: Config, **kwargs: Any) -> Callabl
 def _cut(gm: GraphModule, config: Config) -> Cut | str:
     """The parts, or why there are none."""
     assert config.ranges is not None
-    target, dim, ranges = target_of(returned(gm), config.ranges, config.dim)
-    if len(ranges) < 2:
-        return f"{ranges[0]} is all of dim {dim}" if ranges else f"dim {dim} has no positions"
+    target, dim, ranges = target_of(returned(gm.graph), config.ranges, config.dim)
+    why = undivided(ranges, dim)
+    if why is not None:
+        return why
     regions = regions_for(gm.graph, target, dim, ranges, config.ranges)
     parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
     return parts, region_plans(regions, ranges, dim)
@@ -68,14 +69,14 @@ def _cut(gm: GraphModule, config: Config) -> Cut | str:
 
 def _cut_backward(gm: GraphModule, config: Config) -> Cut | str:
     assert config.ranges is not None
-    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    tangent = next((n for n in placeholders if n.name.startswith("tangents")), None)
-    if tangent is None or not is_tensor(tangent):
+    entering = gradients(gm)
+    if not entering:
         return "it has no gradient of an output"
     try:
-        target, dim, ranges = target_of([tangent], config.ranges, config.dim)
-        if len(ranges) < 2:
-            return f"{ranges[0]} is all of dim {dim}" if ranges else f"dim {dim} has no positions"
+        target, dim, ranges = target_of(entering, config.ranges, config.dim)
+        why = undivided(ranges, dim)
+        if why is not None:
+            return why
         regions = find_from(gm.graph, {target: dim})
         parts = parts_for(gm, regions, ranges, (target, dim), config.ranges)
     except RangeError as error:

@@ -11,8 +11,9 @@ from torch.fx import GraphModule, Node
 
 from torch_piecewise.config import Config
 from torch_piecewise.errors import RangeError
-from torch_piecewise.graph.axes import Range, is_tensor, named, shape
-from torch_piecewise.graph.cutting import returned, target_of
+from torch_piecewise.graph.axes import Range, named, shape
+from torch_piecewise.graph.cutting import gradients, returned, target_of
+from torch_piecewise.graph.ranges import undivided
 from torch_piecewise.plan.plan import NestPlan, Reason
 
 from . import facts, scope
@@ -31,16 +32,16 @@ def compile_inside(
     mine = scope.current()
     assert mine is not None and config.ranges is not None
     backward = bool(kwargs.get("is_backward"))
-    results = _gradient(gm) if backward else returned(gm)
+    results = gradients(gm) if backward else returned(gm.graph)
     try:
         target, dim, ranges = target_of(results, config.ranges, config.dim)
     except RangeError as error:
         if not backward:
             raise
         return _as_it_is(gm, inputs, str(error), **kwargs)
-    if len(ranges) < 2:
-        shown = ", ".join(map(str, ranges)) or "nothing"
-        return _as_it_is(gm, inputs, f"{shown} is all of dim {dim}", **kwargs)
+    why = undivided(ranges, dim)
+    if why is not None:
+        return _as_it_is(gm, inputs, why, **kwargs)
     output = None if backward else next(k for k, r in enumerate(results) if r is target)
     bounds = (*(as_expr(r.start) for r in ranges), as_expr(shape(target)[dim]))
     mine.along = Along(bounds, dim, output, target.name if backward else "")
@@ -54,12 +55,6 @@ def _call_of(node: Node) -> Node:
     """The call that a node takes one of several values of, or the node itself."""
     source = node.args[0] if node.target is operator.getitem else node
     return source if isinstance(source, Node) else node
-
-
-def _gradient(gm: GraphModule) -> list[Any]:
-    """The first gradient of an output that a backward is given."""
-    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    return [n for n in placeholders if n.name.startswith("tangents") and is_tensor(n)][:1]
 
 
 def _as_it_is(

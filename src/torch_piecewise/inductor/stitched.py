@@ -57,7 +57,7 @@ class Stitched(CompiledFxGraph):
         pieces: Mapping[str, Any],
         kwargs: Mapping[str, Any],
     ):
-        results = returned(gm)
+        results = returned(gm.graph)
         inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
         attributes = [n for n in gm.graph.nodes if n.op == "get_attr" and held_graph(n) is None]
         held = {n: getattr(gm, n.target) for n in attributes}

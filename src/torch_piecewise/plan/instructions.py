@@ -122,24 +122,18 @@ def slots(nest: LoopNest, size: Size, flat: bool = False, wraps: bool = True) ->
     return min(each.slots for each in works(nest, size, FLAT if flat else ELEMENTS, flat, wraps))
 
 
-def good_lane(nest: LoopNest, size: Size) -> int:
-    """How many elements of a row a lane should work on.
+def good_lane(nest: LoopNest, size: Size) -> tuple[int, bool]:
+    """How many elements of a row a lane should work on, and whether much is read one by one.
 
-    Most have most under way, if they leave enough registers.
+    Most have most under way, if they leave enough registers. Where much is read one by one, few
+    touch fewer lines.
     """
     points = math.prod(size(a.size) for a in nest.axes)
     most, more, few, _ = ELEMENTS
-    (all_,) = works(nest, size, (most,))
-    if one_by_one(nest, size):
-        return few if all_.issued >= MANY_APART * points else more
-    return more if all_.issued >= MANY * points else most
-
-
-def one_by_one(nest: LoopNest, size: Size) -> bool:
-    """Whether much is read one by one, so that few elements a lane touch fewer lines."""
-    most, _, few, _ = ELEMENTS
     all_, some = works(nest, size, (most, few))
-    return some.slots <= 1.02 * all_.slots
+    if some.slots <= 1.02 * all_.slots:
+        return (few if all_.issued >= MANY_APART * points else more), True
+    return (more if all_.issued >= MANY * points else most), False
 
 
 def by_vectors(nest: LoopNest) -> bool:

@@ -31,7 +31,7 @@ from .choose import (
     worthwhile,
 )
 from .cost import FREE, Size, shown
-from .instructions import LANES, beside, by_vectors, good_lane, one_by_one, slots
+from .instructions import LANES, beside, by_vectors, good_lane, slots
 from .memory import H200, SECTOR, Gpu, reread, rows_beside, traffic
 from .plan import Reason
 
@@ -273,8 +273,9 @@ def ways(
     """
     largest = max(parts, key=lambda part: part.points)
     assert largest.nest is not None
-    shape = Shape(good_lane(largest.nest, size) * LANES * WARPS, WARPS)
-    inductors = WHOLE if one_by_one(largest.nest, size) else WHOLE[:1]
+    lane, one_by_one = good_lane(largest.nest, size)
+    shape = Shape(lane * LANES * WARPS, WARPS)
+    inductors = WHOLE if one_by_one else WHOLE[:1]
     total = sum(part.points for part in parts)
     if total < 2 * gpu.multiprocessors * shape.elements:  # some would have no work
         shape = FEW[0] if total >= gpu.multiprocessors * FEW[0].elements else FEW[1]
