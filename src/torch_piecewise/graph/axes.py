@@ -237,9 +237,14 @@ def refuse_effects(node: Node) -> None:
     tags = getattr(node.target, "tags", ())
     if torch.Tag.nondeterministic_seeded in tags and node.target not in RULES:
         raise CannotCut("random", f"{named(node)} draws random numbers, in one order for all")
-    schema = getattr(node.target, "_schema", None)
-    if schema is not None and schema.is_mutable:
+    if is_mutating(node):
         raise CannotCut("mutation", f"{named(node)} writes to its argument")
+
+
+def is_mutating(node: Node) -> bool:
+    """Whether a call writes to one of its arguments."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
 
 
 def named(node: Node) -> str:

@@ -18,10 +18,11 @@ from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from .axes import is_mutating
 from .parts import Part, symbols_of
 from .pieces import Handed, Input, PieceGraph, Size, finished
 from .repeats import Block, Repeats
-from .signature import draws, is_call, is_size, writes
+from .signature import draws, is_call, is_size
 
 LAST = 1 << 30  # where what no block needs runs
 
@@ -48,10 +49,10 @@ def refuse(graph: Graph) -> None:
             raise CannotRepeat("random", f"{node.name} draws random numbers, in one order for all")
         if free_unbacked_symbols(node.meta.get("val")):
             raise CannotRepeat("data-dependent", f"the size of {node.name} depends on values")
-        if written and not writes(node):
+        if written and not is_mutating(node):
             raise CannotRepeat("mutation", f"{node.name} comes after a write to an argument")
-        written |= writes(node)
-        if writes(node) and node.target is not torch.ops.aten.copy_.default:
+        written |= is_mutating(node)
+        if is_mutating(node) and node.target is not torch.ops.aten.copy_.default:
             raise CannotRepeat("mutation", f"{node.name} writes to its argument")
 
 
@@ -177,7 +178,7 @@ class _Parts:
 
     def refuse_shared(self, piece: PieceGraph, nodes: Sequence[Node]) -> None:
         """What is written to must have one name in the part that writes."""
-        written = {node.args[0] for node in nodes if writes(node)}
+        written = {node.args[0] for node in nodes if is_mutating(node)}
         places = {_memory(n): n for n in written if isinstance(n, Node)}
         for given in piece.inputs:
             node = given.node if isinstance(given, Input) else None

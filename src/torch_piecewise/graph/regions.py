@@ -24,6 +24,7 @@ from .axes import (
     Partial,
     Range,
     cut_along,
+    is_mutating,
     is_tensor,
     named,
     same,
@@ -363,11 +364,6 @@ def _owner(node: Node) -> Node:
     while node.op == "call_function" and (is_view(node) or is_mutating(node)):
         node = next(n for n in node.all_input_nodes if is_tensor(n))
     return node
-
-
-def is_mutating(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
 
 
 def _check_values(node: Node, dim: int) -> None:

@@ -19,8 +19,9 @@ from functools import cached_property
 from torch import Tensor
 from torch.fx import Graph, Node
 
+from .axes import is_mutating
 from .pattern import Match, Pattern
-from .signature import Call, calls_library, draws, is_call, random_seed, writes
+from .signature import Call, calls_library, draws, is_call, random_seed
 
 # Operators that tell one call of a library from others of the same sizes. Those near the begin of
 # a chain look different from further on, those of one block the same from nearby.
@@ -76,7 +77,7 @@ def find(graph: Graph, least_blocks: int, least_operators: int) -> list[Repeats]
 
 def stays_outside(node: Node) -> bool:
     """Whether a node is never in a block: it is no call, or when it runs counts."""
-    return not is_call(node) or writes(node) or draws(node) or random_seed(node)
+    return not is_call(node) or is_mutating(node) or draws(node) or random_seed(node)
 
 
 @dataclass

@@ -117,11 +117,6 @@ def calls_library(node: Node) -> bool:
     return packet in LIBRARY or packet.__name__.startswith(ATTENTION)
 
 
-def writes(node: Node) -> bool:
-    """Whether it changes one of its arguments."""
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
-
-
 def random_seed(node: Node) -> bool:
     """Whether it draws or hands out seeds: what draws numbers by such a seed gives the same ones
     wherever it stands.
